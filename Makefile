@@ -14,7 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: benchmark help setup dedup check test test-papers full test-fast test-lowest wheel chaos audit lint docs pictures lock clean
 
 help:
-	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report"
+	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report;"
+	@echo "           [VERDICTS=] [PRECISION=] [LINKS=] [PREVIOUS=] [OPTIONS=]   options of dupq from-dump"
 	@echo "make test                                             set up, then the whole test suite"
 	@echo "make test-papers                                      the tests of papers/, after a change there"
 	@echo "make full                                             with what make test does a sample of: all notebooks, big archives"
@@ -48,12 +49,16 @@ setup: .venv/ready
 	.venv/bin/dupq warm
 	touch .venv/warmed
 
+# options of from-dump; OPTIONS has any others, such as OPTIONS="--id faq_id"
+GIVEN = $(if $(VERDICTS),--verdicts "$(VERDICTS)") $(if $(PRECISION),--precision $(PRECISION)) \
+	$(if $(LINKS),--links "$(LINKS)") $(if $(PREVIOUS),--previous "$(PREVIOUS)") $(OPTIONS)
+
 dedup: .venv/ready
 ifeq ($(DUMP),)
 	@$(JOB) -m examples.sample "$(OUT)/dump"
-	@$(JOB) jobs/from_dump.py --dump "$(OUT)/dump" --output "$(OUT)" --truth "$(OUT)/dump/truth.tsv" --preset $(PRESET) --ray none
+	@$(JOB) jobs/from_dump.py --dump "$(OUT)/dump" --output "$(OUT)" --truth "$(OUT)/dump/truth.tsv" --preset $(PRESET) --ray none $(GIVEN)
 else
-	@$(JOB) jobs/from_dump.py --dump "$(DUMP)" $(if $(OUT),--output "$(OUT)") --preset $(PRESET)
+	@$(JOB) jobs/from_dump.py --dump "$(DUMP)" $(if $(OUT),--output "$(OUT)") --preset $(PRESET) $(GIVEN)
 endif
 
 test: .venv/warmed

@@ -21,7 +21,7 @@ from dupq import storage
 from dupq.errors import DupqError, SettingError
 from dupq.storage import read_as
 from dupq.system import thread_map
-from dupq.tables import LINKS, QUESTIONS, conform
+from dupq.tables import LINKS, QUESTIONS, conform, with_nulls
 from dupq.text.keys import MAXIMUM_ID, Sites
 
 UNFINISHED = "_parts"  # the folder, next to the tables, that has a folder of each site whose ingest is not finished
@@ -293,7 +293,7 @@ def check_files(uris: Sequence[str], schema: pa.Schema, columns: Sequence[str]) 
 
 def _check_file(uri: str, expected: pa.Schema) -> int:
     footer = storage.read_footer(uri)
-    conform(footer.schema.to_arrow_schema().remove_metadata().empty_table(), expected, uri)
+    conform(with_nulls(footer.schema.to_arrow_schema().remove_metadata().empty_table(), expected), expected, uri)
     groups = map(footer.row_group, range(footer.num_row_groups))
     all_columns = [group.column(index) for group in groups for index in range(group.num_columns)]
     for field in expected:

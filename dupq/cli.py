@@ -8,9 +8,12 @@ import argparse
 import contextlib
 import logging
 import os
+import platform
 import select
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from dupq import __version__, commands, options
@@ -23,10 +26,11 @@ _ON_RAY = ("ingest", "train", "dedup", "judge", "evaluate", "from_dump")
 
 
 class Command(NamedTuple):
-    """A command: its options, and the function that runs it, whose docstring is the command's help."""
+    """A command: its options, the function that runs it, whose docstring is the command's help, and an example."""
 
     add_options: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], None]
+    example: str  # its arguments
 
     @property
     def about(self) -> str:
@@ -56,7 +60,7 @@ def job(name: str, script_version: str) -> None:
                 "refresh it with `ray up`"
             )
             sys.exit(DupqError.EXIT_CODE)
-        parser = Parser(description=COMMANDS[name].about)
+        parser = Parser(description=COMMANDS[name].about, epilog=_example(name))
         _set_up(parser, name)
         _end(parser)
 
@@ -64,17 +68,43 @@ def job(name: str, script_version: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `dupq` with these arguments, by default those of the process, and end the process."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser = Parser(prog="dupq", description="Find the duplicate questions of question-and-answer archives.")
-    parser.add_argument("--version", action="version", version=__version__)
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        raise SystemExit(0 if words else 2)
+    if words[0] == "--version":
+        print(f"dupq {__version__}{_commit()}, Python {platform.python_version()}")
+        raise SystemExit(0)
+    parser = Parser(prog="dupq")
+    parser.commands = [name.replace("_", "-") for name in COMMANDS]
     commands = parser.add_subparsers(metavar="JOB", required=True)
     for name, command in COMMANDS.items():
-        subparser = commands.add_parser(name.replace("_", "-"), help=command.about, description=command.about)
+        subparser = commands.add_parser(name.replace("_", "-"), description=command.about, epilog=_example(name))
         if name.replace("_", "-") in words:  # options import the modules of their command
             _set_up(subparser, name)
-    if not words:
-        parser.print_help()
-        raise SystemExit(2)
     _end(parser, words)
+
+
+def _overview() -> str:
+    """Return the help of `dupq` alone."""
+    lines = ["Find the duplicate questions of question-and-answer archives."]
+    for heading, names in _GROUPS.items():
+        lines += ["", heading, *(f"  dupq {name.replace('_', '-'):10} {COMMANDS[name].about}" for name in names)]
+    return "\n".join([*lines, "", _example("from_dump"), "dupq JOB --help shows all arguments; dupq --version"])
+
+
+def _example(name: str) -> str:
+    return f"Example: dupq {name.replace('_', '-')} {COMMANDS[name].example}"
+
+
+def _commit() -> str:
+    """Return the commit of a checkout, in words; "" elsewhere."""
+    folder = Path(__file__).resolve().parents[1]
+    if not (folder / ".git").exists():
+        return ""
+    with contextlib.suppress(OSError):
+        command = ["git", "-C", str(folder), "rev-parse", "--short=10", "HEAD"]
+        return f" (commit {subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()})"
+    return ""
 
 
 def _set_up(parser: Parser, name: str) -> None:
@@ -154,22 +184,32 @@ def _leave(code: int) -> None:
         progress.write_run_log()
 
 
+_ARCHIVE = "--questions out/cs/questions --links out/cs/links"
+_GROUPS = {
+    "Start here": ("from_dump", "review", "serve", "export"),
+    "Every night": ("ingest", "train", "dedup", "judge", "prune"),
+    "Look after": ("runs", "status", "report", "plan", "evaluate", "warm"),
+}
 COMMANDS = {
-    "ingest": Command(options.ingest, commands.ingest),
-    "train": Command(options.train, commands.train),
-    "dedup": Command(options.dedup, commands.dedup),
-    "judge": Command(options.judge, commands.judge),
-    "evaluate": Command(options.evaluate, commands.evaluate),
-    "report": Command(options.add_run, commands.report),
-    "export": Command(options.export, commands.export),
-    "plan": Command(options.plan, commands.plan),
-    "from_dump": Command(options.from_dump, commands.from_dump),
-    "runs": Command(options.runs, commands.runs),
-    "prune": Command(options.prune, commands.prune),
-    "status": Command(options.status, commands.status),
-    "review": Command(options.review, commands.review),
-    "serve": Command(options.serve, commands.serve),
-    "warm": Command(options.add_gpus, commands.warm),
+    "ingest": Command(options.ingest, commands.ingest, "dumps/ --output s3://bucket/archive"),
+    "train": Command(options.train, commands.train, f"{_ARCHIVE} --output out/cs/encoder"),
+    "dedup": Command(options.dedup, commands.dedup, f"{_ARCHIVE} --encoder out/cs/encoder --output out/cs/runs"),
+    "judge": Command(
+        options.judge, commands.judge, "--run out/cs/runs --judge http://localhost:11434/v1 --judge-model qwen3:30b"
+    ),
+    "evaluate": Command(options.evaluate, commands.evaluate, f"{_ARCHIVE} --output out/cs/evaluation"),
+    "report": Command(options.add_run, commands.report, "--run out/cs/runs"),
+    "export": Command(options.export, commands.export, "--run out/cs/runs --to keep-drop --output lists"),
+    "plan": Command(options.plan, commands.plan, "--run out/cs/runs --questions 24e6"),
+    "from_dump": Command(
+        options.from_dump, commands.from_dump, "faq.csv --id faq_id --title question --output out/faq --ray none"
+    ),
+    "runs": Command(options.runs, commands.runs, "--output out/cs/runs"),
+    "prune": Command(options.prune, commands.prune, "--output out/cs/runs --keep 7 --dry-run"),
+    "status": Command(options.status, commands.status, "--run out/cs/runs"),
+    "review": Command(options.review, commands.review, "--run out/cs/runs"),
+    "serve": Command(options.serve, commands.serve, "--run out/cs/runs"),
+    "warm": Command(options.add_gpus, commands.warm, "--gpus none"),
 }
 
 

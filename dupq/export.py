@@ -22,10 +22,10 @@ from dupq.job.records import check_output
 from dupq.report.explorer import excerpt
 from dupq.runs.queries import LINK, Queries, open_queries
 from dupq.runs.reader import Run, TableRow, finished_run
-from dupq.runs.views import SITE, TableView, stored
+from dupq.runs.views import TableView
 
 MAP, GRAPH = "questions.parquet", "clusters.graphml"
-# `titled` has the questions' titles, and their ids in the user's own table. Without such a table no column of ids is
+# `titled` has the questions' titles, and their ids in the user's own table. If there are none, no column of ids is
 # written.
 _TITLES = {
     "pairs": """SELECT site_left, question_id_left, one.own_id AS own_id_left, one.title AS title_left,
@@ -49,8 +49,8 @@ _KEPT = {
         LEFT JOIN titled kept ON kept.site = canonical_site AND kept.question_id = canonical_id
         WHERE NOT is_canonical ORDER BY c.site, c.question_id""",
 }
-_TITLED = """WITH titled AS (SELECT site, question_id, title, own_id FROM questions
-    LEFT JOIN (SELECT site, question_id, any_value(id) AS own_id FROM ids GROUP BY ALL) USING (site, question_id))"""
+_TITLED = "WITH titled AS (SELECT site, question_id, title, own_id FROM questions)"
+_GUARDED = {"title", "title_left", "title_right", "kept_title"}  # ids come back as they are
 # As text, since 0.85 in a column of float32 is 0.8500000238418579 in Python.
 _NODES = f"""SELECT COLUMNS(*)::VARCHAR FROM (
     SELECT concat(site, '/', question_id) AS id, title, {LINK} AS url, site, question_id, cluster_id, cluster_size,
@@ -145,25 +145,25 @@ def export(run: str, to: str, output: str) -> list[Written]:
         raise
 
 
-def _titled(selects: dict[str, str], run: Run, queries: Queries) -> dict[str, str]:
+def _titled(selects: dict[str, str], queries: Queries) -> dict[str, str]:
     """Return the queries with the titles of their questions, and with the ids of the user's own table, if any."""
-    folder = storage.join(storage.parent(run.questions.source), "ids")
-    files = storage.list_files(folder, ".parquet")
-    ids = stored(folder, tables.IDS, files).dataset if files else tables.IDS.append(SITE).empty_table()
-    queries.add("ids", ids)
-    shown = "true" if files else "NOT contains(name, 'own_id')"
+    has_ids = queries.rows("SELECT 1 FROM questions WHERE own_id IS NOT NULL LIMIT 1")
+    shown = "true" if has_ids else "NOT contains(name, 'own_id')"
     return {name: f"{_TITLED} SELECT COLUMNS(lambda name: {shown}) FROM ({sql})" for name, sql in selects.items()}
 
 
-def _write_csv(selects: dict[str, str], run: Run, queries: Queries, output: str) -> Iterator[Written]:
+def _write_csv(selects: dict[str, str], _: Run, queries: Queries, output: str) -> Iterator[Written]:
     """Write a file for each query, in UTF-8 by RFC 4180."""
-    for name, sql in _titled(selects, run, queries).items():
+    for name, sql in _titled(selects, queries).items():
         uri, rows, guards = storage.join(output, f"{name}.csv"), 0, 0
         schema = queries.table(f"SELECT * FROM ({sql}) LIMIT 0").schema
         options = csv.WriteOptions(eol="\r\n")
         with storage.open_output(uri) as sink, csv.CSVWriter(sink, schema, write_options=options) as writer:
             for batch in queries.batches(sql):
-                columns = [guarded(column) if pa.types.is_string(column.type) else column for column in batch.columns]
+                columns = [
+                    guarded(column) if name in _GUARDED else column
+                    for name, column in zip(schema.names, batch.columns, strict=True)
+                ]
                 for column, before in zip(columns, batch.columns, strict=True):
                     guards += pc.sum(pc.not_equal(column, before)).as_py() or 0
                 writer.write_batch(pa.record_batch(columns, schema=schema))
@@ -178,8 +178,8 @@ def guarded(texts: pa.Array) -> pa.Array:
     return pc.if_else(is_formula, pc.binary_join_element_wise("'", texts, ""), texts)
 
 
-def _write_jsonl(run: Run, queries: Queries, output: str) -> Iterator[Written]:
-    for name, sql in _titled(_TITLES, run, queries).items():
+def _write_jsonl(_: Run, queries: Queries, output: str) -> Iterator[Written]:
+    for name, sql in _titled(_TITLES, queries).items():
         uri, rows = storage.join(output, f"{name}.jsonl"), 0
         with storage.open_output(uri) as sink:
             for batch in queries.batches(f"SELECT to_json(line)::VARCHAR FROM ({sql}) AS line"):

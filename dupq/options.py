@@ -4,9 +4,11 @@ A command's options import the modules that their defaults come from.
 """
 
 import argparse
+import difflib
 import math
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from dupq.commands import ALL
@@ -25,7 +27,11 @@ _COLUMNS = {  # of a table
     "id": "id, a number or not; a table without one is numbered",
     "tags": "tags",
     "date": "date",
+    "url": "web address, https only",
 }
+
+
+_WRONG_COMMAND = re.compile(r"argument JOB: invalid choice: '(.*?)'", re.DOTALL)
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -38,12 +44,20 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """A parser that shows defaults, refuses abbreviated options, and raises SettingError."""
 
+    commands: Sequence[str] = ()  # of a parser of `dupq`
+
     def __init__(self, **options: Any) -> None:
         """Pass `options` to argparse's parser."""
         super().__init__(formatter_class=_Formatter, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         """Raise SettingError with one line, as for all errors; argparse would print its usage first."""
+        if wrong := _WRONG_COMMAND.match(message):
+            near = difflib.get_close_matches(wrong[1], self.commands, 1)
+            raise SettingError(
+                f"dupq {wrong[1]}: no such command; "
+                + (f"did you mean {near[0]}?" if near else "dupq alone lists all commands")
+            )
         raise SettingError(f"{' '.join(message.split())}; {self.prog} --help shows all arguments")
 
     def add(
@@ -104,36 +118,19 @@ def train(parser: Parser) -> None:
 
 def dedup(parser: Parser) -> None:
     """Add the options of `dupq dedup`."""
-    from dupq.settings.sections import CalibrationSettings, ClusterSettings
+    from dupq.settings.sections import ClusterSettings
 
-    precision, known_links = CalibrationSettings().precision, ClusterSettings().known_links
     _add_questions(parser)
     parser.add_uri("--encoder", "a trained encoder's folder", required=True)
     parser.add_uri("--output", "the folder of runs; the run gets one of its own in it", required=True)
-    parser.add_uri(
-        "--links", "known duplicates: some calibrate the probabilities, others measure quality; linked pairs are marked"
-    )
-    _add_truth(parser)
-    parser.add_uri(
-        "--previous",
-        "an earlier run, or the folder of runs for the latest: only new questions are searched, clusters that live on "
-        "keep their ids, and changes/ says what became of the others",
-    )
-    about = "the share of the joined pairs that should be duplicates"
-    parser.add("--precision", "P", about, float, precision, dest="calibration.precision")
+    _add_known(parser)
     parser.add_argument(
         "--known-links",
         choices=("use", "ignore", "check"),
         help="use: known duplicates join their questions; check: they are for calibration and measures only; ignore: "
         "as if there were none",
-        default=known_links,
+        default=ClusterSettings().known_links,
         dest="clusters.known_links",
-    )
-    parser.add_uri(
-        "--verdicts",
-        "a run's worklist.tsv or review.tsv, filled in; verdicts.tsv in --output is always read. Pairs judged the same "
-        "are joined, those judged different never are, and both calibrate. A review.tsv also measures its run's "
-        "precision and recall",
     )
     parser.add_list(
         "--skip-shard",
@@ -210,7 +207,7 @@ def from_dump(parser: Parser) -> None:
     _add_dumps(parser)
     parser.add_uri("--output", "where the tables, the encoder and the runs go; default: out/ and the dump's name")
     _add_preset(parser)
-    _add_truth(parser)
+    _add_known(parser)
     _add_reranker(parser)
     _add_judge(parser)
     add_gpus(parser)
@@ -306,8 +303,27 @@ def _add_preset(parser: Parser) -> None:
     parser.add("--preset", "NAME", about, default=config.DEFAULT_PRESET)
 
 
-def _add_truth(parser: Parser) -> None:
+def _add_known(parser: Parser) -> None:
+    """Add what is known of an archive's duplicates, and how sure a pair must be that joins."""
+    from dupq.settings.sections import CalibrationSettings
+
+    about = "the share of the joined pairs that should be duplicates: 0.8 is 8 of 10"
+    parser.add_uri(
+        "--links", "known duplicates: some calibrate the probabilities, others measure quality; linked pairs are marked"
+    )
     parser.add_uri("--truth", "planted pairs of a made archive (.tsv), to measure what was found")
+    parser.add_uri(
+        "--previous",
+        "an earlier run, or the folder of runs for the latest: only new questions are searched, clusters that live on "
+        "keep their ids, and changes/ says what became of the others",
+    )
+    parser.add("--precision", "P", about, float, CalibrationSettings().precision, dest="calibration.precision")
+    parser.add_uri(
+        "--verdicts",
+        "a run's worklist.tsv or review.tsv, filled in; verdicts.tsv in the folder of runs is always read. Pairs "
+        "judged the same are joined, those judged different never are, and both calibrate. A review.tsv also measures "
+        "its run's precision and recall",
+    )
 
 
 def _add_gates(parser: Parser) -> None:

@@ -56,9 +56,10 @@ def _screen(row: TableRow, count: str, texts: dict[Key, str]) -> str:
     width = min(shutil.get_terminal_size().columns, 100)
     begin = "\033[2J\033[H" if sys.stdout.isatty() else ""
     paragraphs = [f"{count}   probability {row['probability']:.2f}: {row['evidence']}"]
-    for (site, number), link in zip(ends_of(row), (row["link_left"], row["link_right"]), strict=True):
+    for side, (site, number) in zip(("left", "right"), ends_of(row), strict=True):
         text = texts.get((site, number), "No longer in the archive")
-        paragraphs += ["", link or f"{site}/{number}", *text.split("\n", 1)]
+        link, name = row[f"link_{side}"], f"{site}/{row[f'own_id_{side}'] or number}"
+        paragraphs += ["", f"{name}  {link}" if link else name, *text.split("\n", 1)]
     plain = ("".join(letter if letter.isprintable() else " " for letter in paragraph) for paragraph in paragraphs)
     return begin + "\n".join([*(textwrap.fill(paragraph, width) for paragraph in plain), "", _HELP])
 

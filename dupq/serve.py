@@ -32,9 +32,10 @@ _WORDS = 32  # of a search, at most
 _MEMBERS = "SELECT cluster_id, site, question_id, is_canonical, canonical_reason FROM clusters"
 _HAS = "cluster_id IN (SELECT cluster_id FROM clusters {} WHERE cluster_size > 1 AND {})"
 _MATCHES = (
-    "contains(lower(title), ?) OR question_id::VARCHAR = ? OR lower(concat(site, '/', question_id)) = ? "
-    "OR lower(cluster_id) = ?"
+    "contains(lower(title), ?) OR coalesce(lower(own_id), question_id::VARCHAR) = ? "
+    "OR lower(concat(site, '/', coalesce(own_id, question_id::VARCHAR))) = ? OR lower(cluster_id) = ?"
 )
+_NAMED = "(coalesce(own_id, question_id::VARCHAR) = ? OR concat(site, '/', coalesce(own_id, question_id::VARCHAR)) = ?)"
 _TITLED = _HAS.format("LEFT JOIN questions USING (site, question_id)", f"({_MATCHES})")
 _PAIRED = _HAS.format("JOIN pairs ON site = site_left AND question_id = question_id_left", "joined AND {}")
 _CHANGED = "cluster_id IN (SELECT cluster_id FROM changes WHERE {})"
@@ -118,11 +119,11 @@ class Contents:
         return next(iter(explorer.odds_of(self.run, rows).values()), {})
 
     def question(self, parameters: Parameters) -> Shown:
-        """Return a question, by SITE/ID or ID, with its cluster and its likeliest pairs."""
-        site, _, number = parameters.get("id", "").strip().rpartition("/")
+        """Return a question, by SITE/ID or ID (own ids too), with its cluster and its likeliest pairs."""
+        text = parameters.get("id", "").strip()
         columns = "site, question_id, cluster_id AS cluster, cluster_size AS size"
-        rows = self._queries.rows(f"SELECT {columns} FROM clusters WHERE question_id = ?", _whole(number))
-        rows = [row for row in rows if site in ("", row["site"])]
+        joined = f"clusters LEFT JOIN questions USING (site, question_id) WHERE {_NAMED}"
+        rows = self._queries.rows(f"SELECT {columns} FROM {joined}", text, text)
         if len(rows) != 1:
             raise RequestError("several sites have it: give SITE/ID" if rows else "no such question is in this run")
         key = (rows[0]["site"], rows[0]["question_id"])
@@ -200,7 +201,8 @@ class Contents:
 
     def _texts(self, keys: Collection[Key], body: str = "''") -> dict[Key, Text]:
         """Return the texts of questions that are still in the archive; `body` is a column, or an SQL literal."""
-        select = f"SELECT site, question_id, title, score, tags, {body} AS body_html FROM questions WHERE question_id"
+        names = "site, question_id, title, score, tags, own_id, url"
+        select = f"SELECT {names}, {body} AS body_html FROM questions WHERE question_id"
         return explorer.texts_of(self._among(select, [number for _, number in keys]))
 
     def _shown(self, key: Key, texts: Mapping[Key, Text]) -> Shown:

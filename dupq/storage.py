@@ -27,7 +27,7 @@ from pydantic import AfterValidator, TypeAdapter, ValidationError
 from dupq import local_files, objects, system
 from dupq.errors import DupqError, StorageError
 from dupq.system import Written
-from dupq.tables import conform
+from dupq.tables import conform, with_nulls
 
 Shape = TypeVar("Shape")
 _MARGIN = timedelta(days=366)  # from the first and last year, so that adding a duration to a time cannot overflow
@@ -347,7 +347,7 @@ def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | N
     if schema is None:
         return table
     expected = schema if columns is None else pa.schema([schema.field(column) for column in columns])
-    return conform(table, expected, uri)
+    return conform(with_nulls(table, expected), expected, uri)
 
 
 def read_footer(uri: str) -> pq.FileMetaData:
@@ -390,7 +390,7 @@ def read_batches(uri: str, schema: pa.Schema, columns: list[str], rows: int) -> 
     with open_input(uri) as stream, reading(uri, "Parquet"):
         file = pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
         for batch in file.iter_batches(rows, columns=columns, use_threads=False):
-            yield from conform(pa.table(batch), expected, uri).to_batches()
+            yield from conform(with_nulls(pa.table(batch), expected), expected, uri).to_batches()
 
 
 def write_table(uri: str, table: pa.Table, schema: pa.Schema) -> None:

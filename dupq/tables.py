@@ -40,6 +40,8 @@ QUESTIONS: Schema[kinds.Question] = _schema(
     pa.field("closed_date", _TIME),  # when it was closed; null: open
     pa.field("owner", pa.string()),  # the author's user id, or the name of a deleted author
     pa.field("content_license", pa.string()),  # such as CC BY-SA 4.0; null: the dump names none
+    pa.field("own_id", pa.string()),  # its id as the user's table has it; null: question_id is that
+    pa.field("url", pa.string()),  # its https address, from the user's table; null: the table has none
 )
 
 ANSWERS: Schema[kinds.Answer] = _schema(
@@ -103,7 +105,9 @@ WORKLIST: Schema[kinds.Work] = _schema(
     _required("question_id_right", pa.int64()),  # its id
     pa.field("title_left", pa.string()),  # its author's text: escape it; null: no longer in the archive
     pa.field("title_right", pa.string()),  # of the other question
-    pa.field("link_left", pa.string()),  # its address on the web; null: its site is not a host name
+    pa.field("own_id_left", pa.string()),  # its id as the user's table has it; null: question_id is that
+    pa.field("own_id_right", pa.string()),  # of the other question
+    pa.field("link_left", pa.string()),  # its address on the web; null: it has no url, and its site is not a host name
     pa.field("link_right", pa.string()),  # of the other question
     # that they are duplicates, given that nobody linked them: lower than in pairs, which ignores links
     _required("probability", pa.float32()),
@@ -408,3 +412,11 @@ def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
             raise DupqError(f"{place}: column '{field.name}' has {column.null_count} empty values; it must have none")
         columns.append(column)
     return pa.table(columns, schema=schema)
+
+
+def with_nulls(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table that was read, with the columns of `schema` that are not required and that it lacks."""
+    for field in schema:
+        if field.nullable and field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table

@@ -12,6 +12,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import regex
 from embedded_run import HIGHEST, build_embedded_run
@@ -62,9 +63,12 @@ def rows_of(file: Path) -> list[dict[str, str]]:
 
 def test_questions_have_the_ids_of_their_table_from_elsewhere(tmp_path: Path) -> None:
     run = build_embedded_run(str(tmp_path))
-    rows = [{"question_id": key, "id": f"K-{key}", "source": "faq.csv", "position": key} for key in (5, 6)]
-    folder = f"{storage.parent(open_run(run).questions.source)}/ids/site={CS}"
-    storage.write_table(f"{folder}/part-00000.parquet", pa.Table.from_pylist(rows, tables.IDS), tables.IDS)
+    for file in storage.list_files(open_run(run).questions.source, ".parquet"):
+        rows = storage.read_table(file.uri, tables.QUESTIONS)
+        is_one = pc.and_(pc.is_in(rows["question_id"], pa.array([5, 6])), f"site={CS}" in file.uri)
+        ids = pc.if_else(is_one, pc.binary_join_element_wise("K", rows["question_id"].cast(pa.string()), "-"), None)
+        rows = rows.set_column(rows.column_names.index("own_id"), tables.QUESTIONS.field("own_id"), ids)
+        storage.write_table(file.uri, rows, tables.QUESTIONS)
     for to in ("csv", "keep-drop"):
         export.export(run, to, str(tmp_path / to))
 

@@ -151,7 +151,7 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
 
 def _constraints(run: Run, sites: Sites, members: np.ndarray, representatives: np.ndarray) -> Constraints:
     """Return the pairs of representatives that the run's verdicts and known duplicates join and keep apart."""
-    links, kept = run.manifest["inputs"].get("links"), storage.join(run.uri, VERDICTS_FILE)
+    links, kept = run.input("links"), storage.join(run.uri, VERDICTS_FILE)
     is_used = run.settings.clusters.known_links == "use"
     known = pairs_in(links_table(links if is_used else None, sites.names))
     judged = read_verdicts(kept if storage.exists(kept) else None, sites)

@@ -4,6 +4,7 @@ Explanations and decisions at another threshold are in lookup.py; charts, for wh
 """
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from dupq.api.plots import Plots
 
 _ENDS = ("", "_left", "_right")
+_PLAIN_KEY = re.compile(r".+/(?:0|[1-9][0-9]{0,14})")  # site/question_id, which is then its own id too
 _MATCHES = [
     WORKLIST.field("rank"),  # 1 = nearest
     *(CLUSTERS.field(name) for name in ("site", "question_id")),
@@ -128,29 +130,34 @@ class Run(reader.Run):
                 f"site_left, question_id_left and so on; {type(table).__name__} has {', '.join(names) or 'no columns'}"
             )
         keys = {end: keys_in(table, end, "with_titles") for end in ends}
-        titles = self.titles(key for of_end in keys.values() for key in of_end if key is not None)
+        all_keys = (key for of_end in keys.values() for key in of_end if key is not None)
+        found = dict(self.question_rows(all_keys, ["title", "own_id", "url"]))
         columns: dict[str, list[str | None]] = {}
         for end, of_end in keys.items():
-            columns[f"title{end}"] = [None if key is None else titles.get(key) for key in of_end]
-            columns[f"link{end}"] = [None if key is None else link(key) for key in of_end]
+            rows = [found.get(key, {}) if key else {} for key in of_end]
+            if any(row.get("own_id") for row in found.values()):
+                columns[f"own_id{end}"] = [row.get("own_id") for row in rows]
+            columns[f"title{end}"] = [row.get("title") for row in rows]
+            columns[f"link{end}"] = [key and link(key, row.get("url")) for key, row in zip(of_end, rows, strict=True)]
         return cast(Frame, _with_columns(table, columns))
 
     def cluster_of(self, question: str | Key) -> Cluster:
         """Return the cluster of a question, with titles, and the pairs that join it. Raises DupqError if unknown."""
-        row = row_of(self.clusters, key_of(question), self.clusters.columns)
+        row = row_of(self.clusters, self._key(question), self.clusters.columns)
         members = self.clusters.arrow(filter=pc.field("cluster_id") == row["cluster_id"])
         order = [("is_canonical", "descending"), ("site", "ascending"), ("question_id", "ascending")]
         rows = members.sort_by(order).to_pylist()
         keys = [(member["site"], member["question_id"]) for member in rows]
-        texts = dict(self.question_rows(keys, ["title", "score"]))
+        texts = dict(self.question_rows(keys, ["title", "score", "own_id"]))
         questions = [
-            Member(_label(key), text.get("title"), text.get("score"), member["is_canonical"])
+            Member(_label(key, text.get("own_id")), text.get("title"), text.get("score"), member["is_canonical"])
             for key, member in zip(keys, rows, strict=True)
             for text in [texts.get(key, {})]
         ]
         joining = self.pairs_among(keys)
         pairs = in_memory(self.pairs.source, joining.filter(joining["joined"]))
-        canonical = _label((row["canonical_site"], row["canonical_id"]))
+        kept = (row["canonical_site"], row["canonical_id"])
+        canonical = _label(kept, texts.get(kept, {}).get("own_id"))
         return Cluster(row["cluster_id"], canonical, row["canonical_reason"], questions, pairs)
 
     def at(self, threshold: float | None = None, *, precision: float | None = None) -> Decision:
@@ -230,8 +237,8 @@ class Run(reader.Run):
         schema = pa.schema([pa.field("text", new.ids.type, nullable=False), *_MATCHES])  # the text's id or row
         table = pa.table([own, ranks, names, numbers, probabilities, nearest.similarities], schema=schema)
         titled = self.with_titles(table.filter(pc.less_equal(table["rank"], k)))
-        shown = [*schema.names[:4], "title", "link", *schema.names[4:]]
-        return in_memory(f"{self.uri}, matches", titled.select(shown))
+        more = titled.column_names[len(schema) :]  # titles and links
+        return in_memory(f"{self.uri}, matches", titled.select([*schema.names[:4], *more, *schema.names[4:]]))
 
     def judge(self, left: str | Key, right: str | Key, verdict: str) -> None:
         """Write a verdict (same, different or unsure) on two questions into the file that the next run reads.
@@ -239,14 +246,32 @@ class Run(reader.Run):
         `dupq review` and `dupq serve` write the same file. Raises DupqError for another word, for a question that the
         run does not have, and if both questions are the same.
         """
-        keys = [key_of(left), key_of(right)]
+        keys = [self._key(left), self._key(right)]
         for key in keys:
             reader.row_of(self.clusters, key, ["site"])
         queries.judge(self, dict(zip(keys, map(self.titles(keys).get, keys), strict=True)), verdict)
 
     def explain(self, left: str | Key, right: str | Key) -> Explanation:
         """Return the evidence that two questions are duplicates."""
-        return Explanation(self, lambda: self.encoder, key_of(left), key_of(right))
+        return Explanation(self, lambda: self.encoder, self._key(left), self._key(right))
+
+    def _key(self, question: str | Key) -> Key:
+        """Return the key of a question, which may be named by its own id, with or without its site.
+
+        Raises DupqError if none or several have that id, and as `key_of`.
+        """
+        if not isinstance(question, str) or self.archive is None or _PLAIN_KEY.fullmatch(question):
+            return key_of(question)
+        named = pc.field("own_id").isin([question, question.partition("/")[2]])
+        rows = self.archive.arrow(["site", "question_id", "own_id"], named).to_pylist()
+        keys = [
+            (row["site"], row["question_id"])
+            for row in rows
+            if question in (row["own_id"], f"{row['site']}/{row['own_id']}")
+        ]
+        if len(keys) > 1:
+            raise DupqError(f"{question!r}: {len(keys)} questions have this id; give site/id")
+        return keys[0] if keys else key_of(question)
 
 
 def open_run(uri: str | os.PathLike[str]) -> Run:
@@ -286,8 +311,8 @@ def _verdicts_in(given: object, sites: Sites) -> Judged:
     return judged(parse_verdicts(format_verdicts(rows), "judged"), sites, "judged")
 
 
-def _label(key: Key) -> str:
-    return f"{key[0]}/{key[1]}"
+def _label(key: Key, own_id: str | None) -> str:
+    return f"{key[0]}/{own_id or key[1]}"
 
 
 def _with_columns(frame: object, columns: dict[str, list[str | None]]) -> object:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from dupq import storage
-from dupq.dump.posts import ATTRIBUTES, join_tags
+from dupq.dump.posts import ATTRIBUTES, OWN_ID, URL, join_tags
 from dupq.errors import DupqError
 from dupq.system import thread_map
 from dupq.text.tokens import Markup, as_html
@@ -32,13 +32,14 @@ _FORMS: dict[str, Form] = {
 TABLES = tuple(suffix for suffix, form in _FORMS.items() if form != "xml")
 Table = Literal["posts", "links", "table"]  # "table": questions from elsewhere
 
-_OPTIONS = {"Title": "title", "Body": "text", "Id": "id", "Tags": "tags", "CreationDate": "date"}
-_OBVIOUS = {  # names in lower case; for id, tags and date the first that is there counts
+_OPTIONS = {"Title": "title", "Body": "text", "Id": "id", "Tags": "tags", "CreationDate": "date", URL: "url"}
+_OBVIOUS = {  # names in lower case; but for title and text the first that is there counts
     "Title": ("title", "question", "subject", "headline", "summary"),
     "Body": ("text", "body", "body_html", "answer", "answer_text", "description", "content"),
     "Id": ("id", "question_id", "number", "key"),
     "Tags": ("tags", "labels"),
     "CreationDate": ("creation_date", "created_at", "createdat", "date"),
+    URL: ("url", "html_url", "link"),
 }
 _REQUIRED = {  # columns that a dump's own table must have; it may have the others of ATTRIBUTES
     "links": ("PostId", "RelatedPostId", "LinkTypeId"),
@@ -116,6 +117,7 @@ _DOWNLOADS = (".part", ".partial", ".filepart", ".aria2", ".crdownload", ".downl
 _TO_DOWNLOAD = re.compile(r".+\.7z|(?:.+-)?post(?:link)?s\.xml(?:\.\w+)?")
 _OTHER_COMPRESSION = re.compile(r"(?:.+-)?post(?:link)?s\.xml\.(?:br|lz|lz4|lzma|lzo|z)")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".rar")
+_WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 _TABLE = re.compile(r"(?:.+-)?post(?:link)?s\.(?:csv|tsv|parquet)")
 _NAMED_LIKE_A_DUMP = re.compile(r".*(?:\.(?:com|net|org)(?![a-z])|(?<![a-z])post(?:link)?s(?![a-z])).*")
 
@@ -168,6 +170,8 @@ def _reason(uri: str, existing: Collection[str]) -> str | None:
     is_archive = head.startswith(_ZIP_OR_RAR) and _NAMED_LIKE_A_DUMP.fullmatch(name)
     if is_archive or without_compression(name).endswith(_ARCHIVES) or _OTHER_COMPRESSION.fullmatch(name):
         return "packed in a format that is not read; unpack it first"
+    if name.endswith(_WORKBOOKS):
+        return "a spreadsheet's workbook; save the sheet as CSV (in Excel: CSV UTF-8)"
     if _TABLE.fullmatch(without_compression(name)):
         return "a table without a dump's columns; give it alone, with --title and --text"
     return None
@@ -193,6 +197,7 @@ class Columns:
     id: str | None = None
     tags: str | None = None
     date: str | None = None
+    url: str | None = None
     format: Markup = "auto"  # of the text
 
 
@@ -215,6 +220,7 @@ def column_indices(columns: Columns, names: Sequence[str], table: Table, source:
     if table != "table":
         tables = [ATTRIBUTES["links"]] if table == "links" else [ATTRIBUTES["questions"], ATTRIBUTES["answers"]]
         known = [name for columns_of in tables for attributes in columns_of.values() for name in attributes]
+        known = [name for name in known if name not in (OWN_ID, URL)]
         lower = [name.lower() for name in names]
         present = [*_REQUIRED[table], *(name for name in known if name.lower() in lower)]
         return {name: _index(name.lower(), lower, source) for name in present}
@@ -285,6 +291,7 @@ def issue_attributes(issue: Mapping[str, str]) -> dict[str, str]:
         "Body": as_html(_DUPLICATE.sub(lambda match: "" if match[1] else match[0], _TEMPLATE.sub("", text))),
         "Tags": join_tags(label.get("name", "") for label in _objects(issue, "labels")),
         "CreationDate": issue.get("created_at") or issue.get("createdAt", ""),
+        URL: address,
         "OwnerDisplayName": next((author.get("login", "") for author in authors), ""),
         DUPLICATE_OF: " ".join(sorted({number for number in numbers if number != issue.get("number")})),
     }

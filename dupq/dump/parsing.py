@@ -22,6 +22,7 @@ from dupq.tables import REJECTS
 UNIQUE = ("questions", "answers")  # tables in which only the last row of each key counts
 _OUTCOMES = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row
 WITHOUT_ID = "rows_without_id"  # of a table from elsewhere: their row numbers are their ids
+NOT_HTTPS = "addresses_not_https"  # of a table from elsewhere: they are left out
 _FORBIDDEN = "forbidden_characters"  # which XML forbids, so that they were removed from rows
 _POSITIONS = {"xml": "byte", "csv": "line", "json": "row", "parquet": "row"}  # the unit of a reject's position
 REJECTS_ALLOWED = 10  # of a site, whatever their share, as small sites have few rows
@@ -220,7 +221,7 @@ class Account:
         posts, links = _sum(self._files[: self._posts]), _sum(self._files[self._posts :])
         sums: dict[str, object] = {name: posts[name] for name in ("rows", *_OUTCOMES) if name != "links"}
         sums |= {"link_rows": links["rows"], "links": links["links"], "link_rejects": links["rejects"]}
-        sums |= {name: count for name in (_FORBIDDEN, WITHOUT_ID) if (count := posts[name] + links[name])}
+        sums |= {name: count for name in (_FORBIDDEN, WITHOUT_ID, NOT_HTTPS) if (count := posts[name] + links[name])}
         names = ("rows", *_OUTCOMES, _FORBIDDEN)
         sums["files"] = {
             source: {name: counts[name] for name in names if counts[name] or name in ("rows", "rejects")}

@@ -26,6 +26,8 @@ FABRICATED_IDS = (b"1000000001", b"1000000010")  # an invented question and answ
 UNJUDGED_ANSWERS = ANSWERS.remove(ANSWERS.get_field_index("is_accepted"))
 SCHEMAS = {"questions": QUESTIONS, "answers": UNJUDGED_ANSWERS, "links": LINKS, "ids": IDS}
 
+OWN_ID, URL = "OwnId", "Url"  # attributes that only rows of tables from elsewhere have
+
 # The attributes that may fill a column; the first that is present does. The column's type says how it is parsed.
 ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
     "questions": {
@@ -41,6 +43,8 @@ ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
         "closed_date": ("ClosedDate",),
         "owner": ("OwnerUserId", "OwnerDisplayName"),
         "content_license": ("ContentLicense",),
+        "own_id": (OWN_ID,),
+        "url": (URL,),
     },
     "answers": {"answer_id": ("Id",), "question_id": ("ParentId",), "body_html": ("Body",), "score": ("Score",)},
     "links": {

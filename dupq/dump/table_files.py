@@ -11,8 +11,8 @@ import csv
 import itertools
 import re
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TextIO
 
@@ -23,8 +23,8 @@ import xxhash
 from dupq import storage
 from dupq.dump import files
 from dupq.dump.files import BY_NAME, Columns, Form, Member, Table, column_indices, without_compression
-from dupq.dump.parsing import WITHOUT_ID, Format, ParsedRows, read_rows, sort_rows
-from dupq.dump.posts import dump_tags, reads_as_time
+from dupq.dump.parsing import NOT_HTTPS, WITHOUT_ID, Format, ParsedRows, read_rows, sort_rows
+from dupq.dump.posts import OWN_ID, URL, dump_tags, reads_as_time
 from dupq.dump.streams import local_copy
 from dupq.dump.xml_files import EXCERPT, BrokenRow, Row
 from dupq.errors import DupqError
@@ -45,7 +45,9 @@ _NUMBERS = (
     *("Id", "PostTypeId", "ParentId", "Score", "ViewCount", "AnswerCount", "AcceptedAnswerId", "OwnerUserId"),
     *("PostId", "RelatedPostId", "LinkTypeId"),
 )
-_WHOLE_FLOAT = re.compile(r"(-?[0-9]+)\.0+")  # pandas writes whole numbers so if one of the column is missing
+_IDS = ("Id", OWN_ID)
+_WHOLE_FLOAT = re.compile(r"(-?[0-9]+)\.0+")
+_ADDRESS = re.compile(r"https://[^\s\"'<>\\]{1,2000}", re.IGNORECASE)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,13}")
 _HASHED = 1 << 47  # the lowest number of a hashed id
 _FILE_ROWS = 10**9  # the distance between the row numbers of two files without ids
@@ -147,6 +149,7 @@ def read_table(member: Member, table: Table, columns: Columns) -> Iterator[Row |
     """
     with local_copy(member) as path, _open_table(path, member.source, member.form) as (names, read):
         indices, is_github = _attribute_indices(names, member, table, columns)
+        has_own_ids = table == "table"
         if is_github or "PostTypeId" in indices:  # which tell questions from other posts
             table = "posts"
         values = read(list(indices.values()))
@@ -155,6 +158,10 @@ def read_table(member: Member, table: Table, columns: Columns) -> Iterator[Row |
         text = [row.get("Body") for row in first]
         dates = [date for row in first if (date := row.get("CreationDate"))]
         is_dated = table == "posts" or columns.date is not None or 2 * sum(map(reads_as_time, dates)) >= len(dates)
+        # pandas writes a column of whole numbers as floats if one is missing; else 2 and 2.0 are two ids
+        ids = filter(None, (row.get("Id") for row in first))
+        are_floats = table == "posts" or all(map(_WHOLE_FLOAT.fullmatch, ids))
+        numbers = _NUMBERS if are_floats else _NUMBERS[1:]
         html = table != "table" or ("Body" in indices and is_html(names[indices["Body"]], text, columns.format))
         for number, row in enumerate(itertools.chain(head, values), 1):
             if isinstance(row, BrokenRow):
@@ -167,7 +174,9 @@ def read_table(member: Member, table: Table, columns: Columns) -> Iterator[Row |
                 attributes = files.issue_attributes(attributes)
             elif "Id" not in indices:
                 attributes[_ROW_NUMBER] = str(number)
-            yield _row(row[0], attributes, table, html)
+            if has_own_ids and "Id" in attributes:
+                attributes[OWN_ID] = attributes["Id"]
+            yield _row(row[0], attributes, table, html, numbers)
 
 
 def check_table(member: Member, columns: Columns) -> bool:
@@ -198,17 +207,21 @@ def read_numbered(
     in each `file`.
     """
     numbered: list[Row | BrokenRow] = []
-    ids, links, without_id = list[dict[str, object]](), list[dict[str, object]](), 0
+    ids, links, more = list[dict[str, object]](), list[dict[str, object]](), Counter[str]()
     for row in rows:
         if isinstance(row, Row) and row.attributes.get("PostTypeId") == "1":
-            own_id, row_number = row.attributes.get("Id", ""), row.attributes.get(_ROW_NUMBER)
-            number = id_number(own_id)
+            own_id, row_number = row.attributes.get(OWN_ID, ""), row.attributes.get(_ROW_NUMBER)
+            number = id_number(row.attributes.get("Id", ""))
             if row_number is not None:
-                without_id += 1
+                more[WITHOUT_ID] += 1
                 number = file * _FILE_ROWS + int(row_number)
                 own_id = row_number if above is None else f"{source.removeprefix(above)}:{row_number}"
             if own_id:
-                row = row._replace(attributes={**row.attributes, "Id": str(number)})
+                attributes = {**row.attributes, "Id": str(number), OWN_ID: own_id}
+                if not _ADDRESS.fullmatch(attributes.get(URL, "https://_")):
+                    more[NOT_HTTPS] += 1
+                    del attributes[URL]
+                row = row._replace(attributes=attributes)
                 ids.append({"question_id": number, "id": own_id, "source": source, "position": row.position})
                 for other in row.attributes.get(files.DUPLICATE_OF, "").split():
                     links.append({"question_id": number, "related_id": int(other), "link_type": "duplicate"})
@@ -218,8 +231,7 @@ def read_numbered(
     kept = [row for row in ids if row["position"] not in rejected]
     tables = {"links": pa.Table.from_pylist(links, LINKS), "ids": pa.Table.from_pylist(kept, IDS)}
     tables = {name: sort_rows(name, table)[0] for name, table in tables.items()}
-    counts = parsed.counts | ({WITHOUT_ID: without_id} if without_id else {})
-    return replace(parsed, tables=parsed.tables | tables, counts=counts)
+    return replace(parsed, tables=parsed.tables | tables, counts={**parsed.counts, **more})
 
 
 def repeated_ids(ids: Iterable[pa.Table]) -> pa.Table:
@@ -250,15 +262,18 @@ def id_number(text: str) -> int:
     return _HASHED | xxhash.xxh3_64_intdigest(text.encode()) % _HASHED
 
 
-def _row(position: int, values: dict[str, str], table: Table, html: bool) -> Row | BrokenRow:
-    """Return the row with the attributes `values`, without the characters that XML forbids."""
+def _row(position: int, values: dict[str, str], table: Table, html: bool, numbers: Collection[str]) -> Row | BrokenRow:
+    """Return the row with the attributes `values`, without the characters that XML forbids, except in ids.
+
+    Of `numbers` one such as 2.0 is 2.
+    """
     content = " ".join(values.values())[:EXCERPT].encode()
     attributes, forbidden = values, 0
-    if any(map(_FORBIDDEN.search, (value for name, value in values.items() if name != "Id"))):
-        cleaned = {name: _FORBIDDEN.subn("", value) for name, value in values.items()}
+    if any(map(_FORBIDDEN.search, (value for name, value in values.items() if name not in _IDS))):
+        cleaned = {name: (value, 0) if name in _IDS else _FORBIDDEN.subn("", value) for name, value in values.items()}
         attributes = {name: value for name, (value, _) in cleaned.items() if value}
         forbidden = sum(count for _, count in cleaned.values())
-    for name in attributes.keys() & _NUMBERS:
+    for name in attributes.keys() & set(numbers):
         whole = _WHOLE_FLOAT.fullmatch(attributes[name])
         attributes[name] = whole[1] if whole else attributes[name]
     if "Tags" in attributes:

@@ -1,8 +1,11 @@
-"""Tab-separated files of what is known about pairs: verdicts of people, and the planted pairs of a made archive.
+"""Files of what is known about pairs: verdicts of people, and the planted pairs of a made archive.
 
-A file is written with empty verdicts, which people fill in, often in a spreadsheet, and is read again.
+A file is written with empty verdicts and tabs, and is read again after people filled it in. A spreadsheet may save it
+with commas or semicolons, sort it, and show long ids as 1.5E+14. So each row has a token that says both ids (`token`).
 """
 
+import csv
+import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -12,7 +15,7 @@ import regex
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.text.keys import ID_BITS, Sites, parse_id, tabbed_lines
+from dupq.text.keys import ID_BITS, Sites, parse_id
 
 _COLUMNS = ("site", "question_id", "related_id", "kind")
 # Texts that a spreadsheet would run as a formula, also after blanks and invisible characters. They get an apostrophe in
@@ -23,6 +26,11 @@ UNJUDGED, UNSURE, DIFFERENT, SAME = -2, -1, 0, 1  # verdicts in arrays (int8)
 VERDICTS = {"same": SAME, "different": DIFFERENT, "unsure": UNSURE}  # in files
 VERDICTS_FILE = "verdicts.tsv"  # in a folder of runs, what people judged; in a run, all verdicts that it knew
 COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "verdict")
+OWN_IDS = ("own_id_left", "own_id_right")  # columns of files that are written, as is the next
+TOKEN = "pair"  # a column of files that are written; one that is read may lack it
+_QUOTED = regex.compile(r'["\t\r\n]')
+_TOKEN = regex.compile(r"p([0-9a-z]{1,10})-([0-9a-z]{1,10})")
+_ROUNDED = 0.01  # relative: a spreadsheet shows 1.5E+14
 
 
 def read_truth(uri: str) -> list[tuple[str, tuple[str, int, int, str]]]:
@@ -34,7 +42,7 @@ def read_truth(uri: str) -> list[tuple[str, tuple[str, int, int, str]]]:
     if storage.kind(uri) != "file":
         raise DupqError(f"{uri}: no such file")
     pairs = []
-    for where, (site, *ids, kind) in _rows(storage.read_bytes(uri), _COLUMNS, uri):
+    for where, (site, *ids, kind) in sheet_rows(storage.read_bytes(uri), _COLUMNS, uri):
         left, right = (parse_id(text, where) for text in ids)
         pairs.append((where, (site, left, right, kind)))
     if not pairs:
@@ -42,12 +50,15 @@ def read_truth(uri: str) -> list[tuple[str, tuple[str, int, int, str]]]:
     return pairs
 
 
-def _rows(content: bytes | str, columns: Sequence[str], source: str) -> Iterator[tuple[str, list[str]]]:
+def sheet_rows(
+    content: bytes | str, columns: Sequence[str], source: str, optional: str = ""
+) -> Iterator[tuple[str, list[str]]]:
     """Yield the location, for messages, and the fields in `columns` of each line that is not blank.
 
-    The first line names the columns, in any order; others are ignored. Raises DupqError naming the wrong line.
+    The column `optional` comes last, "" if it is missing. The first line names the columns, in any order; others are
+    ignored. Raises DupqError naming the wrong line.
     """
-    lines = tabbed_lines(content, source)
+    lines = _lines(content, source)
     where, header = next(lines, (f"{source}, line 1", []))
     for name in columns:
         if header.count(name) != 1:
@@ -56,7 +67,27 @@ def _rows(content: bytes | str, columns: Sequence[str], source: str) -> Iterator
     for where, values in lines:
         if len(values) != len(header):
             raise DupqError(f"{where}: {len(values)} columns; {len(header)} expected, as in line 1")
-        yield where, [values[header.index(name)] for name in columns]
+        fields = dict(zip(reversed(header), reversed(values), strict=True))
+        yield where, [fields[name] for name in columns] + ([fields.get(optional, "")] if optional else [])
+
+
+def _lines(content: bytes | str, source: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the location and the fields of each line that is not blank, separated as the first line is.
+
+    Raises DupqError naming `source` for bytes that are not UTF-8, and for a quote that is not closed.
+    """
+    try:
+        text = (content if isinstance(content, str) else content.decode()).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise DupqError(f"{source}: not a text in UTF-8 ({error})") from error
+    separator = max("\t,;", key=text.lstrip("\r\n").partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    try:
+        for fields in reader:
+            if any(map(str.strip, fields)):
+                yield f"{source}, line {reader.line_num}", [field.strip() for field in fields]
+    except csv.Error as error:
+        raise DupqError(f"{source}, line {reader.line_num}: {error}; is a quote closed?") from error
 
 
 def planted_keys(uri: str, sites: Sites) -> dict[str, np.ndarray]:
@@ -98,18 +129,19 @@ def last_verdicts(uris: Iterable[str]) -> tuple[list[Verdict], int]:
 
 
 def parse_verdicts(content: bytes | str, source: str) -> list[Verdict]:
-    """Return the verdicts of a tab-separated file in the order of its lines, without lines that are not judged yet.
+    """Return the verdicts of a file in the order of its lines, without lines that are not judged yet.
 
-    The first line names the columns: those of `COLUMNS` in any order; others are ignored. Either question of a pair may
-    be on the left. Raises DupqError naming `source` and the line.
+    The first line names the columns: those of `COLUMNS` in any order, and perhaps TOKEN, which counts before ids;
+    others are ignored. Either question of a pair may be on the left. Raises DupqError naming `source` and the line.
     """
     verdicts = []
-    for where, (*questions, word) in _rows(content, COLUMNS, source):
+    for where, (*questions, word, pair) in sheet_rows(content, COLUMNS, source, TOKEN):
+        named = _named_by(pair, where) if pair else (None, None)
         ends = []
-        for site, text in (questions[:2], questions[2:]):
+        for (site, text), number in zip((questions[:2], questions[2:]), named, strict=True):
             if not site:
                 raise DupqError(f"{where}: a question without a site")
-            ends.append((site, parse_id(text, where)))
+            ends.append((site, parse_id(text, where) if number is None else _unrounded(text, number, where)))
         if ends[0] == ends[1]:
             raise DupqError(f"{where}: question '{questions[1]}' of {questions[0][:50]} is paired with itself")
         verdict = word.lower()  # spreadsheets may write a capital
@@ -120,28 +152,56 @@ def parse_verdicts(content: bytes | str, source: str) -> list[Verdict]:
     return verdicts
 
 
+def token(left: int, right: int) -> str:
+    """Return the token of a pair: its ids in base 36, in a form that no spreadsheet takes for a number or a date."""
+    return f"p{np.base_repr(left, 36)}-{np.base_repr(right, 36)}".lower()
+
+
+def _named_by(pair: str, where: str) -> tuple[int, int]:
+    """Return the ids in a token. Raises DupqError that begins with `where` for another text."""
+    match = _TOKEN.fullmatch(pair.lower())
+    if match is None:
+        raise DupqError(f"{where}: {TOKEN} '{pair[:50]}' is not as dupq wrote it; restore it, or leave it empty")
+    return int(match[1], 36), int(match[2], 36)
+
+
+def _unrounded(text: str, number: int, where: str) -> int:
+    """Return the id `number` of a token. Raises DupqError if `text` is another id, not just rounded."""
+    try:
+        is_near = abs(float(text.replace(",", ".")) - number) <= _ROUNDED * number
+    except ValueError:
+        is_near = True  # such as ###, or with spaces between thousands
+    if not is_near:
+        raise DupqError(f"{where}: question '{text[:50]}' is not that of its {TOKEN}; empty it to judge another pair")
+    return number
+
+
 def format_verdicts(verdicts: Iterable[Verdict], more: Mapping[str, Sequence[str]] | None = None) -> str:
     """Return a file that `parse_verdicts` reads, with further columns `more` of one string per verdict.
 
-    Tabs and line ends in these strings become spaces. They come from users, so one that a spreadsheet would take for a
-    formula, or that begins with a quote, gets an apostrophe.
+    They come from users. Ids (OWN_IDS) stay as they are, in quotes if they must be. In other strings tabs and line ends
+    become spaces, and one that a spreadsheet would take for a formula, or that begins with a quote, gets an apostrophe.
     """
     more = more or {}
-    lines = ["\t".join([*COLUMNS, *more])]
+    lines = ["\t".join([TOKEN, *COLUMNS, *more])]
     for verdict, *others in zip(verdicts, *more.values(), strict=True):
-        lines.append("\t".join([*map(str, verdict), *map(_plain, others)]))
+        pair = token(verdict.question_id_left, verdict.question_id_right)
+        lines.append("\t".join([pair, *map(str, verdict), *map(_cell, more, others)]))
     return "\n".join(lines) + "\n"
 
 
 def add_verdict(uri: str, verdict: Verdict, more: Mapping[str, str]) -> None:
     """Add a line to a file of verdicts, which is created with the columns `more`. The file is replaced as a whole."""
     text = storage.read_bytes(uri).decode() if storage.exists(uri) else format_verdicts([], dict.fromkeys(more, ()))
-    values = verdict._asdict() | {name: _plain(value) for name, value in more.items()}
+    pair = token(verdict.question_id_left, verdict.question_id_right)
+    values = {TOKEN: pair} | verdict._asdict() | {name: _cell(name, value) for name, value in more.items()}
     header = text.removeprefix("\ufeff").split("\n")[0].split("\t")
     line = "\t".join(str(values.get(name.strip(), "")) for name in header)
     storage.write_bytes(uri, (text.rstrip("\r\n") + f"\n{line}\n").encode())
 
 
-def _plain(text: str) -> str:
+def _cell(name: str, text: str) -> str:
+    if name in OWN_IDS:
+        return '"{}"'.format(text.replace('"', '""')) if _QUOTED.search(text) else text
     joined = " ".join(text.split())
     return f"'{joined}" if _FORMULA_OR_QUOTED.match(joined) else joined

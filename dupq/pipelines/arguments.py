@@ -324,7 +324,7 @@ def is_pair_file(links: str) -> bool:
 
 @dataclass(frozen=True)
 class FromDumpJob:
-    """The arguments of `dupq from-dump`; dumps, output and truth are URIs."""
+    """The arguments of `dupq from-dump`; dumps, output and inputs of `dedup` are URIs."""
 
     dumps: tuple[str, ...]
     output: str
@@ -336,6 +336,9 @@ class FromDumpJob:
     site: str | None = None
     columns: Columns = BY_NAME  # of tables from elsewhere
     gates: Gates = NO_GATES  # of dedup
+    links: str | None = None  # None: the dump's own
+    verdicts: str | None = None
+    previous: str | None = None
 
     def check(self) -> Checked:
         """Return what there is to ingest. Raises DupqError for a wrong argument, dump or setting of any of the jobs."""
@@ -343,6 +346,11 @@ class FromDumpJob:
         settings = config.assign_free(config.load(self.preset), self.assignments, read, "not read by these jobs")
         if self.truth is not None:
             read_truth(self.truth)  # raises for a wrong line
+        if self.links is not None:
+            check_links(self.links)
+        if earlier := previous_run(self.previous):
+            check_earlier(earlier)
+        last_verdicts([self.verdicts] if self.verdicts else [])
         check_reranker(self.reranker)
         check_judge(settings.judge, self.gates.judge)
         checked = self.ingest_job().check()

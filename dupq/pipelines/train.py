@@ -78,9 +78,9 @@ def from_dump(job: FromDumpJob, checked: Checked | None = None) -> Run:
 
     ingest(job.ingest_job(), checked)
     questions, links, encoder = (storage.join(job.output, name) for name in ("questions", "links", "encoder"))
-    known = links if storage.list_files(links, ".parquet") else None
+    known = job.links or (links if storage.list_files(links, ".parquet") else None)
     train(TrainingJob(questions, known, encoder, job.preset, job.settings_of("train"), gpus=job.gpus))
     progress.leave()  # the checks of dedup must not be logged in the training's run
     runs, settings = storage.join(job.output, "runs"), job.settings_of("dedup")
-    inputs = questions, encoder, runs, known, job.truth
-    return dedup(DedupJob(*inputs, assignments=settings, gates=job.gates, gpus=job.gpus, reranker=job.reranker))
+    inputs = questions, encoder, runs, known, job.truth, job.previous, settings, job.verdicts, job.gates
+    return dedup(DedupJob(*inputs, gpus=job.gpus, reranker=job.reranker))

@@ -34,7 +34,7 @@ QUESTIONS_HELD = 40  # per cluster
 PAIRS = 120  # per cluster
 EXCERPT = 500  # characters of a body
 _HTML = 8_000  # characters of a body that are parsed for its excerpt
-TEXT = ["title", "body_html", "score", "tags"]  # the columns of a question that `texts_of` reads
+TEXT = ["title", "body_html", "score", "tags", "own_id", "url"]  # the columns of a question that `texts_of` reads
 TITLE_OVERLAP, TEXT_OVERLAP = 0.25, 0.5  # below both, an encoder's pair is alike in meaning, not in words
 MEANING = f"source = 'encoder' AND title_overlap < {TITLE_OVERLAP} AND text_overlap < {TEXT_OVERLAP}"
 LEAST_FIRST = "probability, site_left, question_id_left, site_right, question_id_right, source"
@@ -58,12 +58,17 @@ class Text(NamedTuple):
     excerpt: str
     score: int | None
     tags: list[str]
+    own_id: str | None
+    url: str | None
 
 
 def texts_of(rows: Iterable[TableRow]) -> dict[Key, Text]:
     """Return the texts of the questions in rows of the archive."""
     return {
-        _key_of(row): Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"] or []) for row in rows
+        _key_of(row): Text(
+            row["title"], excerpt(row["body_html"]), row["score"], row["tags"] or [], row["own_id"], row["url"]
+        )
+        for row in rows
     }
 
 
@@ -264,7 +269,8 @@ def question_data(site: int, number: int, text: Text | None) -> dict[str, object
     if text is None:
         return {**entry, "gone": True}
     entry |= {"title": shown_title(text.title), "text": text.excerpt, "tags": text.tags[:TAGS]}
-    return entry if text.score is None else {**entry, "score": text.score}
+    more = {"score": text.score, "own_id": text.own_id, "url": text.url}
+    return entry | {name: value for name, value in more.items() if value is not None}
 
 
 def shown_title(title: str) -> str:

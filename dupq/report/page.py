@@ -134,6 +134,7 @@ def render(run_uri: str) -> str:
         review_command=shlex.join(["dupq", "review", "--run", run.uri]),
         worklist=run.worklist.arrow().to_pylist(),
         summary=summary.findings(run),
+        archive=summary.archive_of(run),
         grounds=summary.grounds(metrics["calibration"]),
         # the run's own row, and the others that say something else
         thresholds=[

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dupq import storage
-from dupq.job.records import Measures, Metrics
+from dupq.job.records import Measures, Metrics, Pointer
 from dupq.runs.reader import Run
+from dupq.storage import read_or_none
 
 
 def number(value: int) -> str:
@@ -69,17 +70,30 @@ def with_verdicts(run: Run) -> str:
 
 def summary(run_uri: str) -> str:
     """Return what a finished run found, what it missed, why to trust it, and what to do next."""
-    run = shlex.quote(run_uri)
+    run, uri = Run(run_uri), shlex.quote(_named(run_uri))
     blocks = {
-        **findings(Run(run_uri)),
-        "OPEN": [storage.join(run_uri, "report.html")],
+        **findings(run),
+        "OPEN": [_shown(storage.join(run_uri, "report.html"))],
         "NEXT": [
-            f"judge likely pairs here    {program()} review --run {run}",
-            f"look through all clusters  {program()} serve --run {run}",
-            f"one question per cluster   {program()} export --to keep-drop --run {run} --output keep-drop",
+            f"judge likely pairs here    {program()} review --run {uri}",
+            f"look through all groups    {program()} serve --run {uri}",
+            f"one question per group     {program()} export --to keep-drop --run {uri} --output keep-drop",
         ],
     }
-    return in_lines(blocks)
+    seconds = sum(stage["seconds"] or 0.0 for stage in run.manifest["stages"] or ())
+    return f"\n{archive_of(run)}, compared in {duration(seconds)}\n\n{in_lines(blocks)}"
+
+
+def _named(run: str) -> str:
+    """Return what to call a run by in a command: its folder of runs if it is the latest there."""
+    runs = storage.parent(run)
+    pointer = read_or_none(storage.join(runs, "latest.json"), Pointer)
+    return _shown(runs if pointer and pointer["run_id"] == storage.name(run) else run)
+
+
+def _shown(path: str) -> str:
+    """Return a path relative to the working folder, if it is below it."""
+    return path.removeprefix(f"{Path.cwd()}/")
 
 
 def in_lines(blocks: Mapping[str, Sequence[str]]) -> str:
@@ -90,21 +104,33 @@ def in_lines(blocks: Mapping[str, Sequence[str]]) -> str:
 
 def findings(run: Run) -> dict[str, list[str]]:
     """Return what a run found, what it missed and why to trust it, as lines by heading."""
-    return {"FOUND": [*_found(run)], "MISSED": [*_missed(run)], "TRUST": [*_trust(run.metrics)]}
+    blocks = {"FOUND": [*_found(run)], "MISSED": [*_missed(run)], "TRUST": [*_trust(run.metrics)]}
+    fitness = run.metrics["calibration"].get("fitness") or {}
+    if fitness.get("bodies_found", 0) is None:
+        blocks["NOTE"] = ["no text, only titles: few duplicates in other words are found, and fewer are joined"]
+    return blocks
+
+
+def archive_of(run: Run) -> str:
+    """Return the size, the sites and the language of the archive: 6,118 questions of cs (English)."""
+    names = [name for name, count in run.metrics["sites"].items() if count]
+    language = str(run.manifest["inputs"].get("language") or "")
+    language = language.partition(",")[0].capitalize()  # without how it was recognised
+    sites = names[0] if len(names) == 1 else counted(len(names), "site")
+    return f"{counted(run.metrics['questions'], 'question')} of {sites}" + (f" ({language})" if language else "")
 
 
 def _found(run: Run) -> Iterator[str]:
-    metrics, language = run.metrics, str(run.manifest["inputs"].get("language") or "")
-    language = language.partition(",")[0].capitalize()  # without how it was recognised
-    sites = counted(sum(1 for count in metrics["sites"].values() if count), "site")
-    archive = f"{counted(metrics['questions'], 'question')} of {sites}" + (f" ({language})" if language else "")
-    if metrics["clusters"]:
-        groups, members = counted(metrics["clusters"], "group"), f"{metrics['questions_in_clusters']:,} questions"
-        yield f"{groups} of duplicates ({members}, at most {metrics['largest_cluster']:,} in a group) among {archive}"
+    metrics = run.metrics
+    groups, members = metrics["clusters"], metrics["questions_in_clusters"]
+    if groups:
+        sizes = f"{members:,} questions, at most {metrics['largest_cluster']:,} in a group"
+        yield f"{counted(groups, 'group')} of duplicates: {sizes}, so {members - groups:,} could be closed"
     else:
-        yield f"no group of duplicates among {archive}"
-    texts = f"{counted(metrics['exact_copies'], 'pair')} of identical text"
-    yield f"{texts}, {metrics['near_duplicate_pairs']:,} of almost identical text"
+        yield "no group of duplicates"
+    copies = metrics["exact_copies"] + metrics["near_duplicate_pairs"]
+    pairs = counted(copies, "pair") if copies else "no pair"
+    yield f"{pairs} of the same or almost the same text (compared word by word)"
     yield _sure_pairs(metrics, run.settings.clusters.threshold < 0)
     judged, planted = metrics["judged"], metrics["planted"]
     if judged and judged["same"]:
@@ -119,11 +145,11 @@ def _sure_pairs(metrics: Metrics, is_chosen: bool) -> str:
     """`is_chosen` says whether the threshold was chosen for a precision; else it was set."""
     chosen, above, threshold = metrics["thresholds"][0], metrics["encoder_pairs_above_threshold"], metrics["threshold"]
     if not above:
-        pairs = counted(metrics["encoder_pairs"], "candidate pair")
-        enough = f"a precision of {chosen['precision']}" if is_chosen else f"the threshold {threshold:.3f}"
-        return f"none of {pairs} is sure enough for {enough}"
+        pairs = counted(metrics["encoder_pairs"], "pair")
+        wanted = f"to be right {10 * chosen['precision']:g} times of 10" if is_chosen else f"({threshold:.3f})"
+        return f"no pair of the same meaning: of {pairs} compared none is sure enough {wanted}"
     joined, right = counted(metrics["encoder_pairs_joined"], "pair"), f"{metrics['expected_right']:,.0f}"
-    return f"{joined} of the same meaning, about {right} of them right (estimated; threshold {threshold:.3f})"
+    return f"{joined} of the same meaning; perhaps {right} of them right (an estimate; threshold {threshold:.3f})"
 
 
 def _missed(run: Run) -> Iterator[str]:
@@ -131,23 +157,31 @@ def _missed(run: Run) -> Iterator[str]:
     if links:
         count, searched, grouped = links["test_links"], links["searched_links"], links["in_one_cluster"]
         nearest = links["among_nearest"].get("10")
-        result = "all are joined by their links" if grouped is None else f"{_are(grouped * count)} in one group"
-        line = f"of {counted(count, 'known duplicate')} set aside as a test, {result}"
+        result = "all are joined by their links" if grouped is None else f"{_are(grouped * count)} in its groups"
+        yield f"users had marked {counted(count, 'duplicate')} that dupq did not see: {result}"
         if nearest is not None:
-            line += f"; of the {searched:,} without copies, {_are(nearest * searched)} among each other's ten nearest"
-        yield line
+            among = f"{_are(nearest * searched)} among the ten questions that it finds most alike"
+            yield f"of the {searched:,} that are no copies, {among}"
     if "links" in reasons:
-        yield f"not measured: {reasons['links']}"
+        yield f"not known: {reasons['links']}"
     if work["pairs"]:
-        right = f"{_between(work)} of the first {work['first']} are right (estimated)"
-        yield f"{work['pairs']:,} likely pairs are listed, not joined; {right}: {storage.join(run.uri, 'worklist.tsv')}"
+        first = "its" if work["pairs"] <= work["first"] else f"the first {work['first']}"
+        sheet = _shown(storage.join(run.uri, "worklist.tsv"))
+        yield f"{counted(work['pairs'], 'more pair')} to look at, likeliest first: {sheet}"
+        yield f"perhaps {_between(work)} of {first} are duplicates (an estimate{_basis(run.metrics)})"
+
+
+def _basis(metrics: Metrics) -> str:
+    calibration = metrics["calibration"]
+    is_own = calibration["development_sets"] or calibration.get("judged_pairs")
+    return "" if is_own else ", a guess from other sites"
 
 
 def _between(work: Measures) -> str:
     """Return in words how many of the worklist's first pairs are right, four times of five."""
     expected, most, factor = work["expected_right"], work["first"], work["factor"]
     low, high = min(most, expected / factor), min(most, expected * factor)
-    return f"{low:.0f} to {high:.0f}" if round(low) != round(high) else f"about {expected:.0f}"
+    return f"{low:.0f} to {high:.0f}" if round(low) != round(high) else f"{expected:.0f}"
 
 
 def _are(count: float) -> str:
@@ -155,7 +189,7 @@ def _are(count: float) -> str:
 
 
 def _trust(metrics: Metrics) -> Iterator[str]:
-    yield f"probabilities rest on {grounds(metrics['calibration'])}"
+    yield f"probabilities are estimates from {grounds(metrics['calibration'])}"
     judged, sample, judge = metrics["judged"], metrics["verdicts"], metrics.get("judge")
     if judge:
         yield from judge_lines(judge)
@@ -180,10 +214,7 @@ def _trust(metrics: Metrics) -> Iterator[str]:
         shown = ", ".join(estimates) or "none on a joined pair, so no precision yet: judge more"
         yield f"{counted(sample['judged'], 'verdict')} on the sample of run {sample['run_id']}: {shown}"
     if not judged and not sample:
-        yield (
-            "no pair is judged yet: judge listed pairs to improve the next run, or the report's random sample to "
-            "measure this one"
-        )
+        yield "nobody has judged a pair yet: 50 of the list take ten minutes and correct the next run"
 
 
 def judge_lines(judge: Measures) -> Iterator[str]:
@@ -217,6 +248,6 @@ def grounds(calibration: Measures) -> str:
     if calibration.get("judged_pairs"):
         own.append(counted(calibration["judged_pairs"], "verdict"))
     if not own:
-        return f"{prior} alone: this archive has no known duplicates to weigh"
+        return f"{prior} alone: nobody has marked duplicates here"
     weight = calibration["own_share"]
-    return f"{prior} ({share(1 - weight)}) and on {' and '.join(own)} of this archive ({share(weight)})"
+    return f"{prior} ({1 - weight:.0%}) and {' and '.join(own)} of this archive ({weight:.0%})"

@@ -1,8 +1,6 @@
 """Query a finished run by SQL, local or on S3. Read its pairs to judge, the sample and the worklist; write verdicts."""
 
 import contextlib
-import csv
-import io
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,7 +14,7 @@ from dupq import objects, storage
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation import sampling
 from dupq.evaluation.sampling import read_verdicts
-from dupq.evaluation.verdicts import COLUMNS, VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts
+from dupq.evaluation.verdicts import COLUMNS, VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts, sheet_rows
 from dupq.judging.prompt import in_words
 from dupq.runs.reader import Key, Run, TableRow, ends_of, link
 from dupq.runs.views import ATTEMPTS
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 _MEMORY = "1GB"  # DuckDB spills to the local disk (TMPDIR) beyond this
 _THREADS = 2  # share it: of four, each kept too much for the map of 2.5 million questions
 _BATCH_ROWS = 10_000
-LINK = r"""CASE WHEN regexp_full_match(site, '[a-z0-9-]+(\.[a-z0-9-]+)+')
+LINK = r"""CASE WHEN url IS NOT NULL THEN url WHEN regexp_full_match(site, '[a-z0-9-]+(\.[a-z0-9-]+)+')
     THEN concat('https://', site, '/questions/', question_id) END"""  # as reader.py
 SAMPLED = pa.schema(  # a pair of the sample to judge
     [
@@ -173,10 +171,12 @@ def disputed(run: Run, most: int) -> list[TableRow]:
     judged = _judged(run)
     rows = [row for row in rows if (*ends_of(row)[0], *ends_of(row)[1]) not in judged][:most]
     keys = {key for row in rows for key in ends_of(row)}
-    titles = {key: row["title"] for key, row in run.question_rows(keys, ["title"])}
+    questions = dict(run.question_rows(keys, ["title", "own_id", "url"]))
     for row in rows:
         for side, key in zip(("left", "right"), ends_of(row), strict=True):
-            row |= {f"title_{side}": titles.get(key), f"link_{side}": link(key)}
+            one = questions.get(key, {})
+            row |= {f"title_{side}": one.get("title"), f"own_id_{side}": one.get("own_id")}
+            row[f"link_{side}"] = link(key, one.get("url"))
         row["evidence"] = f"{in_words(row)}; before it was asked the probability was {row['probability_before']:.2f}"
     return rows
 
@@ -203,9 +203,7 @@ def estimated(uri: str, runs: str) -> dict[str, object] | None:
 
     Keys are numbered by that run's own sites. Raises DupqError if its metrics.json is damaged.
     """
-    text = storage.read_bytes(uri).decode().removeprefix("\ufeff")
-    sheet = csv.DictReader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
-    run_id = (next(sheet, {}).get("run_id") or "").strip()
+    _, [run_id] = next(sheet_rows(storage.read_bytes(uri), (), uri, "run_id"), ("", [""]))
     sample = drawn_sample(Run(storage.join(runs, run_id))) if run_id.isalnum() else None
     if sample is None:
         return None

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,10 +50,22 @@ class Run:
         """The inputs of the run, and what each stage cost."""
         return read_as(storage.join(self.uri, "manifest.json"), Manifest, _REMEDY)
 
-    @property
+    def input(self, name: Literal["questions", "encoder", "links"]) -> str | None:
+        """Return the URI of an input, such as `questions`; None if the run had none.
+
+        If it is gone, but is next to the folder of runs, as after the whole output was moved, it is that.
+        """
+        uri = self.manifest["inputs"].get(name)
+        if uri is None or storage.exists(uri):
+            return uri
+        names, above = uri.split("/"), storage.parent(storage.parent(self.uri))
+        moved = [storage.join(above, *names[-count:]) for count in (1, 2)]  # an encoder has a folder of its own
+        return next(filter(storage.exists, moved), uri)
+
+    @cached_property
     def encoder_uri(self) -> str:
         """The URI of the encoder of the run. Raises DupqError if the manifest lacks it."""
-        uri = self.manifest["inputs"].get("encoder")
+        uri = self.input("encoder")
         if uri is None:
             raise DupqError(f"{storage.join(self.uri, 'manifest.json')}: 'inputs.encoder' is missing; {_REMEDY}")
         return uri
@@ -117,15 +129,17 @@ class Run:
     @cached_property
     def archive(self) -> TableView | None:
         """The archive's questions, as they are now; None if they are gone."""
-        archive = self.manifest["inputs"]["questions"]
-        root, files = above_sites(archive)
+        root, files = above_sites(self.input("questions") or "")
         return stored(root, tables.QUESTIONS, files) if files else None
 
     @property
     def questions(self) -> TableView:
         """The archive that the run was made from, as it is now. Raises DupqError if it is gone."""
         if self.archive is None:
-            raise DupqError(f"{self.manifest['inputs']['questions']}: no such table (no .parquet file is there)")
+            raise DupqError(
+                f"{self.manifest['inputs']['questions']}: no such table (no .parquet file is there); if the output was "
+                "moved, move questions and encoder with the folder of runs"
+            )
         return self.archive
 
     @cached_property
@@ -134,7 +148,7 @@ class Run:
 
         Raises DupqError if the run was made without --links.
         """
-        archive = self.manifest["inputs"].get("links")
+        archive = self.input("links")
         if archive is None:
             raise DupqError(f"{self.uri}: no links, because the run was made without --links")
         root, files = above_sites(archive)
@@ -251,7 +265,7 @@ def finished_run(uri: str) -> Run:
     return run
 
 
-def link(key: Key) -> str | None:
-    """Return the address of a question on the web, or None if its site is not a plain host name."""
+def link(key: Key, url: str | None = None) -> str | None:
+    """Return the address of a question on the web: its `url`, or by its site; None if that is not a host name."""
     site, question_id = key
-    return f"https://{site}/questions/{question_id}" if _SITE.fullmatch(site) else None
+    return url or (f"https://{site}/questions/{question_id}" if _SITE.fullmatch(site) else None)

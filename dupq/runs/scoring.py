@@ -115,7 +115,7 @@ class Scorer:
         self._run, self._files, self._sites, self.pairs = run, RunFiles(run.uri), sites, pairs
         self._text, self._k = run.settings.text, run.settings.neighbours.k
         needed = [self._files.calibration, self._files.rarities, storage.join(run.encoder_uri, "encoder.json")]
-        needed.append(run.manifest["inputs"]["questions"])
+        needed.append(run.input("questions") or "")
         self._can_score = all(map(storage.exists, needed))
         if self._can_score:  # and the run's model weighs the evidence that this version of dupq knows
             self._can_score = storage.read_json(self._files.calibration)["model"]["features"] == list(FEATURES)

@@ -49,11 +49,19 @@ class Section(BaseModel):
             fault = error.errors()[0]
             path = ".".join(map(str, (section, *fault["loc"]) if section else fault["loc"]))
             rule = _RULES.get(fault["type"], fault["msg"]).format(**fault.get("ctx", {}))
+            if fault["type"] == "less_than_equal" and fault["ctx"]["le"] == 1:
+                rule += _as_share(fault["input"])
             raise SettingError(f"setting '{path}' is {fault['input']!r}; {rule}") from None
 
     def changed(self, **values: object) -> Self:
         """Return a copy with other values. Raises SettingError for a wrong one."""
         return type(self).parse({**dict(self), **values}, type(self).__name__)
+
+
+def _as_share(value: object) -> str:
+    """Return a hint for somebody who wrote a share in per cent."""
+    percent = float(str(value))
+    return f" ({percent:g} % is {percent / 100:g})" if percent <= 100 else ""
 
 
 _RULES = {  # what is said of a wrong value, by pydantic's type of the error

@@ -37,7 +37,7 @@ ChosenPair = NewType("ChosenPair", kinds.KeyPair)
 TitledQuestion = NewType("TitledQuestion", kinds.Key)
 
 _CHOSEN: Schema[ChosenPair] = pa.schema([*KEY_PAIRS, *PAIRS])
-_TITLED = columns(QUESTIONS, "title", "tags")
+_TITLED = columns(QUESTIONS, "title", "tags", "own_id", "url")
 TITLES: Schema[TitledQuestion] = pa.schema([*KEYS, *_TITLED])
 
 
@@ -52,7 +52,7 @@ class WorklistOptions:
     linked_share: float  # share of the duplicates that is linked; 0 if no links tell it
 
 
-@stage("clusters", version=6)
+@stage("clusters", version=7)
 def cluster(
     run: Run,
     decided: Decided,
@@ -120,19 +120,20 @@ def worklist_of(
 ) -> pa.Table:
     """Return the pairs with titles, links and the evidence in words (WORKLIST)."""
     judged = {(row["left"], row["right"]): row for row in answers.to_pylist()}
-    titled = {row["key"]: Titled(row["title"], row["tags"]) for row in titles.to_pylist()}
+    titled = {row["key"]: row for row in titles.to_pylist()}
     wording = Wording(options.language, rarities["rarity"].to_numpy(), options.questions, options.k)
     p = unlinked(pairs["probability"].to_numpy(), options.linked_share)
     expected, keys = np.cumsum(p).tolist(), pairs_in(pairs).tolist()
     rows: list[TableRow] = []
     for index, pair in enumerate(pairs.select(PAIRS.names).to_pylist()):
-        left, right = (titled.get(key, Titled("", ())) for key in keys[index])
+        sides = [titled.get(key, {}) for key in keys[index]]
+        left, right = (Titled(side.get("title", ""), side.get("tags", ())) for side in sides)
         answer = judged.get(tuple(keys[index]))
         evidence = [in_words(answer)] if answer and answer["same"] is not None else []
         row = {**pair, "evidence": "; ".join([*evidence, wording.evidence(pair, left, right)]), "verdict": ""}
-        for side, key, question in zip(("left", "right"), keys[index], ends_of(pair), strict=True):
-            row[f"title_{side}"] = titled[key].title if key in titled else None
-            row[f"link_{side}"] = link(question)
+        for name, side, question in zip(("left", "right"), sides, ends_of(pair), strict=True):
+            row |= {f"title_{name}": side.get("title"), f"own_id_{name}": side.get("own_id")}
+            row[f"link_{name}"] = link(question, side.get("url"))
         rows.append({**row, "rank": index + 1, "probability": p[index], "expected_right": expected[index]})
     return pa.Table.from_pylist(rows, schema=WORKLIST)
 

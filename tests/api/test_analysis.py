@@ -57,7 +57,7 @@ def test_verdicts_tell_of_a_run_what_a_later_run_would_be_told(small_runs, tmp_p
     run = dupq.open_run(small_runs.strict)
     sheet = run.review.pandas()
     lines = (Path(run.uri) / "review.tsv").read_text().splitlines()
-    assert sheet["question_id_left"].astype(str).tolist() == [line.split("\t")[1] for line in lines[1:]]
+    assert sheet["question_id_left"].astype(str).tolist() == [line.split("\t")[2] for line in lines[1:]]
     assert sheet["title_left"].notna().all()
     assert sheet["verdict"].isna().all()
     sheet["verdict"] = ["same" if joined else "different" for joined in sheet["joined"]]

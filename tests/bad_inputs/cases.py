@@ -530,6 +530,7 @@ SETTINGS = [
             ("clusters.threshold=nan", "finite"),
             ("clusters.threshold=inf", "finite"),
             ("clusters.threshold=1.1", "at most 1"),
+            ("calibration.precision=80", "at most 1 expected (80 % is 0.8)"),
             ("neighbours.k=0", "at least 1"),
             ("neighbours.k=1000000", "at most 1,000"),
             ("neighbours.k=ten", "a whole number"),

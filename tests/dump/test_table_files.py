@@ -117,7 +117,7 @@ def test_ids_that_are_no_numbers_get_one_each(tmp_path: Path) -> None:
     found = read(tmp_path / "a.csv", "id,title\nK-1,a\n7,b\n7.0,c\n007,d\n,e\n140737488355328,f\n")
 
     ids = {row["id"]: row["question_id"] for row in found.tables["ids"].to_pylist()}
-    assert ids.keys() == {"K-1", "7", "007", "140737488355328"}
+    assert ids.keys() == {"K-1", "7", "7.0", "007", "140737488355328"}
     assert ids["7"] == 7
     assert all(1 << 47 <= ids[name] < 1 << 48 for name in ("K-1", "007", "140737488355328"))
     assert rejects(found) == [(6, "no Id")]

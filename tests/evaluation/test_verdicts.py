@@ -1,5 +1,8 @@
 """Files of verdicts: written, filled in and read, and what is said of bad ones."""
 
+import csv
+import io
+import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ def test_a_verdict_file_is_read_as_it_was_written() -> None:
     ]
     titles = ["=1+1", "two\tcolumns\r\nor lines", "plain"]
     text = format_verdicts(verdicts, {"title_left": titles})
-    assert text.startswith(HEADER.rstrip("\n") + "\ttitle_left\na\t5\tb\t2\tsame\t'=1+1\n")
+    assert text.startswith("pair\t" + HEADER.rstrip("\n") + "\ttitle_left\np5-2\ta\t5\tb\t2\tsame\t'=1+1\n")
     assert parse_verdicts(text, "x.tsv") == verdicts
     assert parse_verdicts("\ufeff" + text.replace("\n", "\r\n"), "x.tsv") == verdicts
 
@@ -41,6 +44,37 @@ def test_a_verdict_file_may_have_other_columns_orders_and_unjudged_lines() -> No
     assert parse_verdicts(text, "x.tsv") == [Verdict("a", 2, "a", 10, "same")] * 2
 
 
+HASHES = 281474976710655, 140737488355329  # ids of 15 digits, as texts have that are no numbers
+
+
+@pytest.mark.parametrize("separator", ["\t", ",", ";"])
+@pytest.mark.parametrize("places", [14, 5, 1, None])
+def test_what_a_spreadsheet_saves_is_read_by_the_token(places: int | None, separator: str) -> None:
+    """Rows may be sorted and filtered, ids rounded, columns moved, and fields quoted."""
+    verdicts = [Verdict("a", 3, "b", 4, "unsure"), Verdict("a", HASHES[0], "b", HASHES[1], "same")]
+    rows = [line.split("\t") for line in format_verdicts(verdicts, {"title": ['x, "y"; z', "1"]}).splitlines()]
+    rows = [[*row[3:], *row[:3]] for row in (rows[0], rows[2], rows[1])]
+    shown = {str(one): "####" if places is None else f"{one:.{places}E}".replace(".", ",") for one in HASHES}
+    rows[1] = [shown.get(field, field) for field in rows[1]]
+    sheet = io.StringIO()
+    csv.writer(sheet, delimiter=separator, quoting=csv.QUOTE_ALL).writerows(rows)
+    assert parse_verdicts(sheet.getvalue(), "x.csv") == verdicts[::-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("p1-2\ta\t7\ta\t2\tsame", "line 2: question '7' is not that of its pair; empty it to judge another pair"),
+        ("1-2\ta\t1\ta\t2\tsame", "line 2: pair '1-2' is not as dupq wrote it; restore it, or leave it empty"),
+        ('p1-2\ta\t1\ta\t2\t"same', "line 2: unexpected end of data; is a quote closed?"),
+    ],
+)
+def test_a_token_that_does_not_fit_is_said(line: str, said: str) -> None:
+    with pytest.raises(DupqError, match=re.escape(said)):
+        parse_verdicts(f"pair\t{HEADER}{line}\n", "x.tsv")
+    assert parse_verdicts(f"pair\t{HEADER}\ta\t7\ta\t2\tsame\n", "x.tsv") == [Verdict("a", 2, "a", 7, "same")]
+
+
 def test_of_contradicting_verdicts_the_last_line_of_the_last_file_wins_and_they_are_counted(tmp_path: Path) -> None:
     first = "a\t1\ta\t2\tsame\na\t3\ta\t4\tsame\na\t2\ta\t1\tdifferent\n"  # a question may be on either side
     for name, lines in (("one.tsv", first), ("two.tsv", "a\t3\ta\t4\tunsure\na\t1\ta\t2\tdifferent\n")):
@@ -52,7 +86,8 @@ def test_of_contradicting_verdicts_the_last_line_of_the_last_file_wins_and_they_
 def test_a_verdict_is_added_to_a_file_with_the_columns_that_it_has(tmp_path: Path) -> None:
     uri = str(tmp_path / "made" / "verdicts.tsv")
     add_verdict(uri, Verdict("a", 1, "a", 2, "same"), {"title_left": "=1\tx"})
-    assert Path(uri).read_text() == HEADER.replace("\n", "\ttitle_left\n") + "a\t1\ta\t2\tsame\t'=1 x\n"
+    whole = "pair\t" + HEADER.replace("\n", "\ttitle_left\n") + "p1-2\ta\t1\ta\t2\tsame\t'=1 x\n"
+    assert Path(uri).read_text() == whole
     Path(uri).write_text("\ufeffnote\t" + HEADER.replace("\n", "\r\n") + "mine\ta\t1\ta\t2\tsame")  # no end of line
     add_verdict(uri, Verdict("a", 3, "a", 4, "unsure"), {"title_left": "x"})
     assert [row.verdict for row in last_verdicts([uri])[0]] == ["same", "unsure"]

@@ -122,8 +122,9 @@ def test_a_run_goes_by_the_prior_and_says_so(archive: Archive) -> None:
     assert "What this run cannot tell" in page
     assert all(reason in page for reason in metrics["not_measured"].values())
     said = summary(archive.run.uri)
-    assert "other sites alone: this archive has no known duplicates to weigh" in said
-    assert "MISSED    not measured: no known duplicates to test on (no link is between two questions" in said
+    assert "other sites alone: nobody has marked duplicates here" in said
+    assert "are duplicates (an estimate, a guess from other sites)" in said
+    assert "MISSED    not known: no known duplicates to test on (no link is between two questions" in said
 
 
 @pytest.mark.usefixtures("quick")

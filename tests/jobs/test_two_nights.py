@@ -175,8 +175,8 @@ def test_the_decision_of_a_notebook_keeps_to_the_verdicts_too(nights: Nights) ->
 
 def test_the_summary_tells_of_the_worklist_and_of_what_was_judged(nights: Nights) -> None:
     first, second = (summary(run.uri) for run in (nights.first, nights.second))
-    assert f"{MOST} likely pairs are listed, not joined; " in first
-    assert " of the first 50 are right (estimated): " in first
+    assert f"{MOST} more pairs to look at, likeliest first: " in first
+    assert " of the first 50 are duplicates (an estimate" in first
     assert "worklist.tsv" in first
     counts = ", ".join(f"{len(nights.judged(word))} {word}" for word in ("same", "different", "unsure"))
     assert f"{len(nights.verdicts)} pairs judged: {counts}" in second

@@ -128,8 +128,8 @@ def test_counts_are_shown(parsed: html.HtmlElement) -> None:
     steps = section(parsed, "steps").xpath(".//table[@class='bars']//text()[normalize-space()]")
     assert steps[1:5] == ["Questions", "53 (100.0 %)", "Exact copies of another", "1 (1.9 %)"]
     header = text_of(parsed.find("body/header"))
-    assert "Found 4 groups of duplicates (32 questions, at most 25 in a group) among 53 questions of 3 sites" in header
-    assert "Trust probabilities rest on 2 other sites" in header
+    assert "53 questions of 3 sites Found 4 groups of duplicates: 32 questions, at most 25 in a group, so 28 " in header
+    assert "Trust probabilities are estimates from 2 other sites" in header
 
 
 def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
@@ -158,12 +158,12 @@ def test_the_threshold_is_named_among_the_probabilities_of_the_encoders_pairs(pa
 
 def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
     shown = summary(run)
-    assert "3 pairs of the same meaning, about 3 of them right (estimated; threshold 0.800)" in shown
-    assert "2 other sites (60.0 %) and on 25 sets of known duplicates of this archive (40.0 %)" in shown
+    assert "3 pairs of the same meaning; perhaps 3 of them right (an estimate; threshold 0.800)" in shown
+    assert "2 other sites (60%) and 25 sets of known duplicates of this archive (40%)" in shown
     metrics = storage.read_json(storage.join(run, "metrics.json"))
     metrics["calibration"]["development_sets"] = 0
     storage.write_json(storage.join(run, "metrics.json"), metrics)
-    assert "2 other sites alone: this archive has no known duplicates to weigh" in summary(run)
+    assert "2 other sites alone: nobody has marked duplicates here" in summary(run)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
         (50, 20.0, 1.5, "13 to 30 of the first 50"),
         (50, 40.0, 1.5, "27 to 50 of the first 50"),  # not more than there are
         (7, 0.3, 2.0, "0 to 1 of the first 7"),
-        (3, 0.1, 1.5, "about 0 of the first 3"),
+        (3, 0.1, 1.5, "0 of the first 3"),
     ],
 )
 def test_a_summary_says_how_many_of_the_likely_pairs_may_be_right(
@@ -181,23 +181,24 @@ def test_a_summary_says_how_many_of_the_likely_pairs_may_be_right(
     place = storage.join(run, "metrics.json")
     work = {"pairs": 1_200, "first": first, "expected_right": expected, "factor": factor}
     storage.write_json(place, {**storage.read_json(place), "worklist": work})
-    assert f"1,200 likely pairs are listed, not joined; {said} are right (estimated): " in summary(run)
+    assert "1,200 more pairs to look at, likeliest first: " in summary(run)
+    assert f"perhaps {said} are duplicates (an estimate" in summary(run)
     storage.write_json(place, {**storage.read_json(place), "worklist": {**work, "pairs": 0}})
-    assert "are listed, not joined" not in summary(run)
+    assert "to look at" not in summary(run)
 
 
 def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> None:
-    assert "known duplicates set aside" not in summary(run)
+    assert "users had marked" not in summary(run)
     place = storage.join(run, "metrics.json")
     links = {"test_links": 1_052, "in_one_cluster": 0.038, "in_pairs": 0.5, "searched_links": 0, "among_nearest": {}}
-    said = "of 1,052 known duplicates set aside as a test, 40 are in one group"
+    said = "users had marked 1,052 duplicates that dupq did not see: 40 are in its groups\n"
     near = {"among_nearest": {"1": 0.2, "10": 0.4}, "searched_links": 1_000}
-    more = "; of the 1,000 without copies, 400 are among each other's ten nearest"
+    more = "          of the 1,000 that are no copies, 400 are among the ten questions that it finds most alike\n"
     for given, then in (({}, ""), (near, more)):
         storage.write_json(place, {**storage.read_json(place), "links": links | given})
-        assert f"{said}{then}\n" in summary(run)
+        assert f"{said}{then}" in summary(run)
     storage.write_json(place, {**storage.read_json(place), "links": links | {"in_one_cluster": None}})
-    assert "of 1,052 known duplicates set aside as a test, all are joined by their links\n" in summary(run)
+    assert "1,052 duplicates that dupq did not see: all are joined by their links\n" in summary(run)
 
 
 def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:

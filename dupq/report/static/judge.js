@@ -1,7 +1,7 @@
 // Judging pairs one by one: the run's worklist, and its sample. The file that is saved is one that `dedup --verdicts` reads.
 
 const KEYS = { s: 'same', d: 'different', u: 'unsure' };
-const COLUMNS = ['site_left', 'question_id_left', 'site_right', 'question_id_right', 'verdict', 'title_left', 'title_right'];
+const COLUMNS = ['pair', 'site_left', 'question_id_left', 'site_right', 'question_id_right', 'verdict', 'own_id_left', 'own_id_right', 'title_left', 'title_right'];
 
 // `name` begins the ids of a list's elements. Only the sample's file names the run: its verdicts measure that run.
 // If `source` writes verdicts at once, the browser stores none.
@@ -16,12 +16,16 @@ function plain(text) {
   return /^'*("|[\p{Z}\p{Cc}\p{Cf}]*[=+\-@＝＋－＠])/u.test(joined) ? `'${joined}` : joined;
 }
 
+const quoted = (id) => (/["\t\r\n]/.test(id) ? `"${id.replaceAll('"', '""')}"` : id);
+
 function sheet(run, list, verdicts) {
   const lines = list.pairs.map(([left, right], place) => {
     const ends = [left, right].map((question) => run.questions[question]);
-    const keys = ends.flatMap((question) => [run.sites[question.site].name, question.id]);
+    const token = `p${ends.map((question) => question.id.toString(36)).join('-')}`;
+    const keys = [token, ...ends.flatMap((question) => [run.sites[question.site].name, question.id])];
     const more = list.ends.map(([, value]) => value);
-    return [...keys, verdicts[place], ...ends.map((question) => plain(question.title || '')), ...more].join('\t');
+    const ids = ends.map((question) => quoted(question.own_id ?? ''));
+    return [...keys, verdicts[place], ...ids, ...ends.map((question) => plain(question.title || '')), ...more].join('\t');
   });
   return `${[[...COLUMNS, ...list.ends.map(([column]) => column)].join('\t'), ...lines].join('\n')}\n`;
 }

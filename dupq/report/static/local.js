@@ -18,7 +18,7 @@ function indexed(run, cluster) {
   return {
     cluster,
     text: questions.map((question) => (question.title || '').toLowerCase()).join('\n'),
-    ids: new Set([cluster.id.toLowerCase(), ...questions.flatMap(({ site, id }) => [`${id}`, `${run.sites[site].name.toLowerCase()}/${id}`])]),
+    ids: new Set([cluster.id.toLowerCase(), ...questions.flatMap((one) => [idOf(one), `${run.sites[one.site].name}/${idOf(one)}`].map((id) => id.toLowerCase()))]),
     title: titleOf(questions[0]),
     sites: new Set(questions.map((question) => question.site)),
     sources: [...new Set(cluster.pairs.map((pair) => pair.source))],
@@ -66,6 +66,6 @@ function sourceOf(run) {
     // The listed clusters for a spreadsheet, a line per question that the page has; a large cluster has more.
     sheet: (asked) => ['cluster\tcluster_size\tsite\tquestion_id\ttitle', ...wantedOf(asked).flatMap(({ cluster }) => cluster.questions
       .map((place) => run.questions[place])
-      .map(({ site, id, title }) => [cluster.id, cluster.size, run.sites[site].name, id, plain(title || '')].join('\t')))].join('\n'),
+      .map((one) => [cluster.id, cluster.size, run.sites[one.site].name, quoted(idOf(one)), plain(one.title || '')].join('\t')))].join('\n'),
   };
 }

@@ -46,21 +46,23 @@ function markedNodes(text, other, size) {
   return [...nodes, text.slice(end)];
 }
 
+// The user's own id where the table had one.
+const idOf = (question) => question.own_id ?? `${question.id}`;
+
 const titleOf = (question) => question.gone ? 'No longer in the archive' : question.title || 'Untitled';
 
 // The title with its link; `shown` are nodes to show instead.
 function titled(run, question, shown = [titleOf(question)]) {
   const site = run.sites[question.site];
   const attributes = { class: 'title', dir: 'auto' };
-  if (!site.linked) return element('span', attributes, shown);
-  const href = `https://${site.name}/questions/${question.id}`;
+  if (!question.url && !site.linked) return element('span', attributes, shown);
+  const href = question.url ?? `https://${site.name}/questions/${question.id}`;
   return element('a', { ...attributes, href, rel: 'noreferrer', target: '_blank' }, shown);
 }
 
 function origin(run, question) {
-  const parts = [` ${question.id}`];
-  if (question.score !== undefined) parts.push(` · score ${question.score}`);
-  return element('span', { class: 'note' }, element('bdi', {}, run.sites[question.site].name), parts.join(''));
+  const score = question.score === undefined ? '' : ` · score ${question.score}`;
+  return element('span', { class: 'note' }, element('bdi', {}, run.sites[question.site].name), ' ', element('bdi', {}, idOf(question)), score);
 }
 
 const tagsOf = (question) => (question.tags || []).map((tag) => element('span', { class: 'tag', dir: 'auto' }, tag));

@@ -1,0 +1,47 @@
+"""What `dupq` says of itself, and to somebody who mistypes."""
+
+import shlex
+
+import pytest
+
+from dupq import __version__
+from dupq.cli import _GROUPS, COMMANDS, _set_up, main
+from dupq.options import Parser
+
+
+def said(words: str, capsys: pytest.CaptureFixture[str], code: int) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(words))
+    assert ended.value.code == code
+    return "".join(capsys.readouterr())
+
+
+def test_the_overview_has_every_command_once_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sorted(name for names in _GROUPS.values() for name in names) == sorted(COMMANDS)
+    alone = said("", capsys, 2)
+    assert alone == said("--help", capsys, 0)
+    assert all(f"  dupq {name.replace('_', '-')} " in alone for name in COMMANDS)
+    assert "Example: dupq from-dump faq.csv" in alone
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_of_a_command_is_one(name: str) -> None:
+    parser = Parser(prog="dupq")
+    _set_up(parser, name)
+    parser.parse_args(shlex.split(COMMANDS[name].example))
+
+
+def test_the_version_says_which_python(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said("--version", capsys, 0).startswith(f"dupq {__version__}")
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("dedupe", "dupq dedupe: no such command; did you mean dedup?"),
+        ("from_dump", "did you mean from-dump?"),
+        ("xyz", "no such command; dupq alone lists all commands"),
+    ],
+)
+def test_a_mistyped_command_is_guessed(words: str, answer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer in said(words, capsys, 2)
