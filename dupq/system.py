@@ -52,6 +52,18 @@ def require(module: str, user: str) -> None:
         raise DupqError(f"{user} needs {name}, which is not installed: pip install 'dupq[{extra}]'")
 
 
+@functools.cache
+def lazy(module: str) -> ModuleType:
+    """Return a module that is imported when it is used. Raises DupqError then if it is not installed."""
+    return _Lazy(module)
+
+
+class _Lazy(ModuleType):
+    def __getattr__(self, name: str) -> object:
+        require(self.__name__, "a job on a cluster, or with several processes,")
+        return getattr(importlib.import_module(self.__name__), name)
+
+
 def papers(module: str) -> list[ModuleType]:
     """Return a module of `dupq_papers`, the experiments of the papers (papers/README.md); none without that package."""
     return [importlib.import_module(f"dupq_papers.{module}")] if is_installed("dupq_papers") else []

@@ -11,10 +11,9 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-import ray
 
 from dupq.errors import DupqError
 from dupq.job import cluster
@@ -32,7 +31,12 @@ from dupq.job.step import (
     write_result,
 )
 from dupq.job.tasks import RETRIES, Outcome, Report, enter, recorded, result_or_lost, run_tasks, start, summarise
-from dupq.system import note, prefetch
+from dupq.system import lazy, note, prefetch
+
+if TYPE_CHECKING:
+    import ray
+else:
+    ray = lazy("ray")  # with --ray none it is not needed
 
 _log = logging.getLogger(__name__)
 _AT_ONCE, _AT_ONCE_WITH_GPU = 4, 16  # calls of a process; with a GPU most of them wait for tasks on CPUs

@@ -18,18 +18,18 @@ import time
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
-
-import ray
-from ray._common.utils import get_default_ray_temp_dir, get_system_memory
-from ray._private import parameter, ray_constants, services
-from ray._private.utils import get_num_cpus
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from typing import TYPE_CHECKING, Any
 
 import dupq
 from dupq.errors import ClusterError, SettingError
 from dupq.job import progress, supervisor
 from dupq.local_files import can_write, own_folder
+from dupq.system import lazy
+
+if TYPE_CHECKING:
+    import ray
+else:
+    ray = lazy("ray")  # with --ray none it is not needed
 
 _log = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10
@@ -49,6 +49,7 @@ _ENVIRONMENT = {
 
 _here: int | None = None  # the CPUs of this process if tasks run in it; None: tasks run on Ray
 _BETWEEN_SECONDS = 5
+_GROUPS = Path("/sys/fs/cgroup")
 _PATIENCE_SECONDS = 30  # without an answer of the head; Ray ends the process later, without a line
 _LIBRARIES = (
     *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
@@ -72,7 +73,7 @@ def connect(address: str | None = None) -> None:
     address, ClusterError if no cluster is there.
     """
     global _here
-    if ray.is_initialized():
+    if sys.modules.get("ray") and ray.is_initialized():
         return
     logging.getLogger("ray").setLevel(logging.ERROR)  # it warns of a container's limit of CPUs
     target = address or os.environ.get("RAY_ADDRESS") or "local"
@@ -139,6 +140,8 @@ def _init(address: str) -> None:
         return
     from unittest.mock import patch  # a slow import, which tasks need not have
 
+    from ray._private import parameter, ray_constants, services
+
     # Given a token, Ray requires it, unless RAY_AUTH_MODE says otherwise, and writes none into the home folder.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     # By default Ray takes an external address, so that other nodes could join, and starts a scaler of clusters, a
@@ -167,6 +170,8 @@ def _session_folder() -> str | None:
 
     The default may be too long for the path of a socket. Raises ClusterError if no other folder can be written.
     """
+    from ray._common.utils import get_default_ray_temp_dir
+
     default = Path(get_default_ray_temp_dir())
     if len(os.fsencode(default.absolute())) <= _LONGEST_SESSION_FOLDER and can_write(default):
         return None
@@ -181,15 +186,35 @@ def _session_folder() -> str | None:
 
 def _cpus_here() -> int:
     """Return the number of CPUs that this process may use: a batch system gives a job only some."""
-    count = max(1, int(get_num_cpus()))  # of this container, if it has a limit, which may be half a CPU
+    quota, period = _limit("cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+    count = max(1, int(quota / period)) if quota else os.cpu_count() or 1  # a limit may be half a CPU
     with contextlib.suppress(AttributeError):  # Linux only
         return min(count, len(os.sched_getaffinity(0)))
     return count
 
 
+def _memory_here() -> int:
+    """Return the bytes of memory of this machine, or of this container if it has a limit."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, _ = _limit("memory.max", "memory/memory.limit_in_bytes")
+    return min(total, limit) if limit else total
+
+
+def _limit(name: str, *older: str) -> tuple[int, int]:
+    """Return the limit of this container in a file of Linux's control groups, and its period; 0 without a limit.
+
+    `older` are the files of version 1: the limit, and its period in one of its own.
+    """
+    for files in ([name], older):
+        with contextlib.suppress(OSError, ValueError):  # elsewhere than on Linux; "max", or -1
+            limit, *period = " ".join((_GROUPS / file).read_text() for file in files).split()
+            return max(0, int(limit)), int(period[0]) if period else 1
+    return 0, 1
+
+
 def _object_store_bytes() -> int:
     """Return the size of Ray's object store, which holds the shards that are being encoded."""
-    room = get_system_memory()  # of this container, if it has a limit
+    room = _memory_here()
     with contextlib.suppress(OSError):  # without /dev/shm, as on macOS
         room = min(room, shutil.disk_usage("/dev/shm").free)
     return max(_LEAST_STORE_BYTES, min(int(_STORE_SHARE * room), _STORE_BYTES_PER_CPU * _cpus_here()))
@@ -213,7 +238,8 @@ def _check_nodes() -> None:
     """Raise ClusterError if dupq or a library on a node differs from here. Nodes that join later check themselves."""
     job, remote = build(), ray.remote(lambda: build())  # a task cannot be a cached function
     alive = [node for node in ray.nodes() if node["Alive"]]
-    strategies = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive]
+    at_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    strategies = [at_node(node["NodeID"], soft=False) for node in alive]
     builds = [remote.options(num_cpus=0, scheduling_strategy=strategy).remote() for strategy in strategies]
     for node, its_build in zip(alive, builds, strict=True):
         name = node["NodeManagerAddress"]
@@ -240,7 +266,7 @@ def cpus() -> int:
 
 def memory() -> int:
     """Return the memory of the cluster for tasks, in bytes."""
-    return get_system_memory() if is_in_process() else int(ray.cluster_resources().get("memory", 1 << 30))
+    return _memory_here() if is_in_process() else int(ray.cluster_resources().get("memory", 1 << 30))
 
 
 def widest(gpus: int = 0) -> float:

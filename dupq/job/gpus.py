@@ -12,18 +12,21 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
-
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dupq import system
 from dupq.errors import ClusterError, DupqError
 from dupq.job import cluster, progress
+from dupq.system import lazy
+
+if TYPE_CHECKING:
+    import ray
+else:
+    ray = lazy("ray")  # with --ray none it is not needed
 
 Result = TypeVar("Result")
 _idle: list[Any] = []  # the job's processes that hold a GPU, and those that compute, by their calls
-_busy: dict[ray.ObjectRef[Any], Any] = {}
+_busy: "dict[ray.ObjectRef[Any], Any]" = {}
 _PATIENCE_SECONDS = 120  # for the trial of a GPU, which another job may hold
 _log = logging.getLogger(__name__)
 
@@ -62,7 +65,8 @@ def start_on_gpu(
     """Call `function` in a process with a GPU: an idle one, else a new one, on `node` if given."""
     actor: Any = None if node is not None or not _idle else _idle.pop()
     if actor is None:
-        where = {} if node is None else {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+        strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        where = {} if node is None else {"scheduling_strategy": strategy(node, soft=False)}
         actor = ray.remote(_Worker).options(num_cpus=0, num_gpus=1, **where).remote()
     started: ray.ObjectRef[Result] = actor.call.remote(function, *arguments)
     _busy[started] = actor
@@ -192,4 +196,5 @@ def _warn(message: str) -> None:  # once
 
 def has_gpu() -> bool:
     """Return whether this is a task or an actor with a GPU from Ray."""
-    return ray.is_initialized() and bool(ray.get_runtime_context().get_accelerator_ids().get("GPU"))
+    is_on_ray = sys.modules.get("ray") and ray.is_initialized()
+    return bool(is_on_ray and ray.get_runtime_context().get_accelerator_ids().get("GPU"))

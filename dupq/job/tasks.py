@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import logging
 import os
@@ -12,10 +13,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pyarrow as pa
-import ray
 
 from dupq.archive import Shard
 from dupq.errors import ClusterError, DupqError
@@ -23,7 +23,12 @@ from dupq.job import cluster
 from dupq.job.gpus import ended, has_gpu, start_on_gpu
 from dupq.job.progress import Line
 from dupq.job.step import CAP, NUMBER, Counts, Step
-from dupq.system import Written, note, recording
+from dupq.system import Written, lazy, note, recording
+
+if TYPE_CHECKING:
+    import ray
+else:
+    ray = lazy("ray")  # with --ray none it is not needed
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -293,7 +298,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _is_memory(error: BaseException) -> bool:
-    return isinstance(error, ray.exceptions.OutOfMemoryError | MemoryError)
+    return isinstance(error, MemoryError | ray.exceptions.OutOfMemoryError)
 
 
 def start(
@@ -302,7 +307,7 @@ def start(
     """Start `work(*arguments)` as a task on a node with the job's code; Ray retries it if its worker dies."""
     if cluster.is_in_process():
         return cast("ray.ObjectRef[Result]", work(*arguments))  # the result itself
-    task = _ON_NODE.options(num_cpus=cpus, max_retries=retries)
+    task = _remote(_on_node).options(num_cpus=cpus, max_retries=retries)
     return task.remote(cluster.build(), work, *arguments)
 
 
@@ -312,8 +317,13 @@ def start_stream(
     """As `start`, for a function that yields results, each of which can be read as soon as it is made."""
     if cluster.is_in_process():
         return cast("ray.ObjectRefGenerator[Result]", work(*arguments))
-    task = _STREAM_ON_NODE.options(num_cpus=1, max_retries=retries, num_returns="streaming")
+    task = _remote(_stream_on_node).options(num_cpus=1, max_retries=retries, num_returns="streaming")
     return task.remote(cluster.build(), work, *arguments)
+
+
+@functools.cache  # Ray sends each remote function to its nodes once
+def _remote(function: Callable[..., Any]) -> Any:
+    return ray.remote(function)
 
 
 def enter(job: cluster.Build) -> None:
@@ -331,10 +341,6 @@ def _on_node(job: cluster.Build, work: Callable[..., Result], *arguments: object
 def _stream_on_node(job: cluster.Build, work: Callable[..., Iterator[Result]], *arguments: object) -> Iterator[Result]:
     enter(job)
     yield from work(*arguments)
-
-
-_ON_NODE = ray.remote(_on_node)
-_STREAM_ON_NODE = ray.remote(_stream_on_node)
 
 
 def result_of(reference: "ray.ObjectRef[Result]") -> Result:
