@@ -44,11 +44,11 @@ def test_of_pairs_that_nobody_linked_fewer_are_duplicates() -> None:
     ("pair", "left", "right", "told"),
     [
         ({}, ("A transit visa for Ireland?", ["visas"]), ("Do I need visas in transit?", ["visas", "ireland"]),
-         "titles share 'visa', 'transit'; differ: 'ireland' / 'need'; "
-         "2nd nearest of 4,919; tags share 'visas'"),
+         "titles share 'visa', 'transit'; differ: 'ireland' / 'need'; 2nd nearest of 4,919; tags share 'visas'"),
         ({"rank": 11, "text_overlap": 0.7, "reranker": 0.912}, ("How do I  do it", ["a"]), ("how do I do it", ["a"]),
          "same title; texts much alike; the reranker's cosine is 0.91; 11th nearest of 4,919; same tags"),
-        ({"text_overlap": 0.9}, ("C#", []), ("c# or f#", []), "titles share 'c#'; only one title has 'f#'; 2nd nearest of 4,919"),
+        ({"text_overlap": 0.9}, ("C#", []), ("c# or f#", []),
+         "titles share 'c#'; only one title has 'f#'; 2nd nearest of 4,919"),
         ({"rank": None}, ("C# and C++", []), ("Trains", ["rail"]),
          "titles share no telling word; beyond the 10 nearest of each; no tag in common"),
         ({"source": "near_duplicate", "jaccard": 0.834, "rank": None}, ("C#", []), ("c# or f#", []),
