@@ -490,6 +490,11 @@ def test_it_is_accessible_and_fits_the_screen(
     page = context.new_page()
     page.goto(explored.address)
     page.wait_for_selector("html[data-ready]")
+    page.locator("#work-panel").press("s")
+    page.click("#work-export")
+    page.click("#work-decided summary")
+    page.fill("input[name=search]", "question")
+    assert page.locator("#work-decisions li, #found-pairs li").count() > 2
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     faults = axe.run(page).response["violations"]
     context.close()
