@@ -30,9 +30,12 @@ def review(uri: str, of_judge: bool = False, of_past: bool = False) -> None:
         return
     from dupq.report.summary import next_run  # slow to import: after the checks
 
+    before = set(known)
     given = _judge_each(run, rows, rows if of_judge else run.worklist.arrow().to_pylist(), known)
-    print(f"{given} verdicts given; the next run with this --output reads {queries.verdicts_file(run)}")
-    if given:
+    undone = len(before.difference(known))
+    counts = f"{given} verdicts given" + (f", {undone} taken back" if undone else "")
+    print(f"{counts}; the next run with this --output reads {queries.verdicts_file(run)}")
+    if given or undone:
         print(f"next: {next_run(run)}")
 
 
@@ -51,7 +54,7 @@ def _past(run: Run, known: dict[tuple[Key, Key], str]) -> list[TableRow]:
 
 
 def _judge_each(run: Run, rows: list[TableRow], listed: list[TableRow], known: dict[tuple[Key, Key], str]) -> int:
-    """Ask for a verdict on each of `rows`, and return how many were given; `listed` are the rows of the tally."""
+    """Ask for a verdict on each of `rows`, keep it in `known`, and return how many were given; tally those `listed`."""
     from dupq.report.explorer import excerpt
 
     texts = {

@@ -49,8 +49,9 @@ def test_a_verdict_is_taken_back_at_once_or_later(
     judge(run, "s\nd\nq\n", monkeypatch)
     given = judge(run, "z\nd\nq\n", monkeypatch, of_past=True)
     assert sorted(given) == sorted([Verdict(*JUDGED[0], "different"), Verdict(*JUDGED[1], "different")])
-    judge(run, "z\n\nz\nq\n", monkeypatch, of_past=True)
     capsys.readouterr()
+    judge(run, "z\n\nz\nq\n", monkeypatch, of_past=True)
+    assert "\n0 verdicts given, 2 taken back; the next" in capsys.readouterr().out
     assert judge(run, "", monkeypatch, of_past=True) == []
     assert capsys.readouterr().out == "no pair is judged yet\n"
     judge(run, "", monkeypatch)
