@@ -430,7 +430,7 @@ def test_verdicts_by_keys_are_exported_in_the_file_that_the_next_run_reads(
     given = {((row[0], row[1]), (row[2], row[3])): row[4] for row in parse_verdicts(sheet.read_text(), str(sheet))}
     assert given == dict(zip(ASKED[::-1], ["same", "different", "same", "unsure"], strict=True))
     header, first = (line.split("\t") for line in sheet.read_text().splitlines()[:2])
-    assert header == Path(explored.run, "review.tsv").read_text().splitlines()[0].split("\t") + header[5:]
+    assert header == Path(explored.run, "review.tsv").read_text().splitlines()[0].split("\t") + header[6:]
     assert first[header.index("run_id")] == "fabricated"
     sites = Sites(list(storage.read_json(storage.join(explored.run, "metrics.json"))["sites"]))
     told = estimated(str(sheet), str(Path(explored.run).parent))
