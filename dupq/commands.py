@@ -4,12 +4,14 @@ Each imports its modules when it is called: those of its checks first, then Ray,
 """
 
 import argparse
+import contextlib
 import importlib
 import inspect
 import itertools
 import json
 import logging
 import re
+import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -273,7 +275,7 @@ def review(arguments: argparse.Namespace) -> None:
     """Judge a run's worklist in a terminal: are the two questions of a pair the same?"""
     from dupq.review import review
 
-    review(arguments.run, arguments.judge)
+    review(arguments.run, arguments.judge, arguments.past)
 
 
 def serve(arguments: argparse.Namespace) -> None:
@@ -283,10 +285,17 @@ def serve(arguments: argparse.Namespace) -> None:
     run = finished_run(arguments.run)
     from dupq.serve import ADDRESS, Server, serve  # imports much, so after the check
 
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the parent too, which passes it on
+        raise KeyboardInterrupt
+
     def ready(server: Server) -> None:
+        signal.signal(signal.SIGINT, stop)
         print(f"open http://{ADDRESS}:{server.server_port}/ in a browser; Ctrl-C ends it", flush=True)
 
-    serve(run, arguments.port, ready)
+    with contextlib.suppress(KeyboardInterrupt):
+        serve(run, arguments.port, ready)
+    print("server ended")
 
 
 def warm(arguments: argparse.Namespace) -> None:

@@ -218,6 +218,7 @@ def review(parser: Parser) -> None:
     """Add the options of `dupq review`."""
     add_run(parser)
     parser.add_flag("--judge", "offer the 50 pairs on which a judge and dupq differ most, not the worklist")
+    parser.add_flag("--past", "go through the pairs that are judged already, to change a verdict or take it back")
 
 
 def runs(parser: Parser) -> None:

@@ -147,7 +147,7 @@ class Contents:
 
     def page(self) -> Shown:
         """Return the data in the page itself: the run, its sites, and the pairs to judge, without texts."""
-        indices, judging = explorer.to_judge(self.run, queries.unjudged(self.run))
+        indices, judging = explorer.to_judge(self.run, queries.unjudged(self.run), queries.known_verdicts(self.run))
         return {
             **explorer.run_data(self.run),
             "count": len(self.run.cluster_stats),

@@ -241,7 +241,8 @@ class Run(reader.Run):
         return in_memory(f"{self.uri}, matches", titled.select([*schema.names[:4], *more, *schema.names[4:]]))
 
     def judge(self, left: str | Key, right: str | Key, verdict: str) -> None:
-        """Write a verdict (same, different or unsure) on two questions into the file that the next run reads.
+        """Write a verdict on two questions into the file that the next run reads: same, different or unsure; or undone,
+        which takes back what the file says of them.
 
         `dupq review` and `dupq serve` write the same file. Raises DupqError for another word, for a question that the
         run does not have, and if both questions are the same.

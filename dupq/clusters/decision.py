@@ -31,6 +31,7 @@ from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
 from dupq.text.keys import RowsByKey, are_among, indices_among, pairs_among, pairs_in
 from dupq.text.languages import is_stop_word, stems
 from dupq.text.questions import bucket_of
+from dupq.text.title_intent import tells
 
 _NO_RANK = np.iinfo(np.int32).max  # sorts last
 _STEPS = 1_000  # of probability
@@ -39,6 +40,7 @@ SCORED_SIZE = 1_000  # in components of up to so many questions every pair is sc
 _LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
 Score = Callable[[np.ndarray], np.ndarray]  # from pairs of keys that are no candidates to their probabilities
 _WORD = regex.compile(r"[\w\p{M}][\w\p{M}+#]*")  # Arabic and Hindi have marks within words
+_DENIAL = regex.compile(r"\b(?:\w+n['’]t|cannot)\b")
 _WORDS_SHOWN = 4
 _TAGS_SHOWN = 3
 _ALIKE = 0.5  # text_overlap from which texts are much alike
@@ -320,13 +322,32 @@ class Wording:
             return "same title"
         words, others = self._telling(left), self._telling(right)
         shared = [word for stem, word in words.items() if stem in others]
-        return f"titles share {_quoted(shared[:_WORDS_SHOWN])}" if shared else "titles share no telling word"
+        if not shared:
+            return "titles share no telling word"
+        return f"titles share {_quoted(shared[:_WORDS_SHOWN])}" + self._difference(left, right)
+
+    def _difference(self, left: str, right: str) -> str:
+        """Return the words that only one of two titles has; stop words too if they change a question."""
+        words, others = self._stems(left), self._stems(right)
+        first, second = (
+            [word for stem, word in some.items() if stem not in rest and tells(word, self._language)][:_WORDS_SHOWN]
+            for some, rest in ((words, others), (others, words))
+        )
+        if first and second:
+            return f"; differ: {_quoted(first)} / {_quoted(second)}"
+        if first or second:
+            return f"; only one title has {_quoted(first or second)}"
+        return "; in another order" if sorted(words) == sorted(others) and [*words] != [*others] else ""
 
     def _telling(self, title: str) -> dict[str, str]:
         """Return the words of a title that are no stop words, by their stems, the rarest first."""
-        words = [word for word in _WORD.findall(title.lower()) if not is_stop_word(word, self._language)]
-        by_stem = {self._stem(word): word for word in words}
-        return dict(sorted(by_stem.items(), key=lambda item: -float(self._rarities[bucket_of(item[0])])))
+        words = {stem: word for stem, word in self._stems(title).items() if not is_stop_word(word, self._language)}
+        return dict(sorted(words.items(), key=lambda item: -float(self._rarities[bucket_of(item[0])])))
+
+    def _stems(self, title: str) -> dict[str, str]:
+        """Return the words of a title by their stems, in its order; all that deny a verb are "not" in English."""
+        words = _WORD.findall(_DENIAL.sub("not", title.lower()) if self._language == "english" else title.lower())
+        return {self._stem(word): word for word in words}
 
 
 def _quoted(words: Sequence[str]) -> str:

@@ -308,6 +308,7 @@ def read_verdicts(uri: str | None, sites: Sites) -> Judged:
 def judged(verdicts: Sequence[Verdict], sites: Sites, source: str) -> Judged:
     """Return the last verdict on each pair of these sites, by keys. Errors name `source`."""
     last = {row[:4]: row._asdict() for row in verdicts if {row.site_left, row.site_right} <= {*sites.names}}
+    last = {pair: row for pair, row in last.items() if row["verdict"] in VERDICTS}  # not undone
     pairs = sites.pack_pairs(pa.Table.from_pylist([*last.values()], _ENDS), source)
     return Judged(np.sort(pairs, axis=1), np.array([VERDICTS[row["verdict"]] for row in last.values()], np.int8))
 

@@ -24,6 +24,7 @@ FORMULA = r"^'*[\p{Z}\p{Cc}\p{Cf}]*[=+\-@＝＋－＠]"
 _FORMULA_OR_QUOTED = regex.compile(rf"^'*\"|{FORMULA}")  # from an opening quote on, a spreadsheet reads on past tabs
 UNJUDGED, UNSURE, DIFFERENT, SAME = -2, -1, 0, 1  # verdicts in arrays (int8)
 VERDICTS = {"same": SAME, "different": DIFFERENT, "unsure": UNSURE}  # in files
+UNDONE = "undone"  # in files: takes back what earlier lines say of the pair, as if nobody had judged it
 VERDICTS_FILE = "verdicts.tsv"  # in a folder of runs, what people judged; in a run, all verdicts that it knew
 COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "verdict")
 OWN_IDS = ("own_id_left", "own_id_right")  # columns of files that are written, as is the next
@@ -111,12 +112,13 @@ class Verdict(NamedTuple):
     question_id_left: int
     site_right: str
     question_id_right: int
-    verdict: str  # same, different or unsure; empty before it is judged
+    verdict: str  # same, different, unsure or UNDONE; empty before it is judged
 
 
 def last_verdicts(uris: Iterable[str]) -> tuple[list[Verdict], int]:
     """Return the last verdict on each pair, in the order of the files, sorted; and how many lines a later contradicts.
 
+    Without pairs whose last verdict takes back the others.
     Raises DupqError for a file that is not readable.
     """
     last: dict[tuple[object, ...], Verdict] = {}
@@ -125,7 +127,7 @@ def last_verdicts(uris: Iterable[str]) -> tuple[list[Verdict], int]:
         for verdict in parse_verdicts(storage.read_bytes(uri), uri):
             contradicted += last.get(verdict[:4], verdict) != verdict
             last[verdict[:4]] = verdict
-    return sorted(last.values()), contradicted
+    return sorted(verdict for verdict in last.values() if verdict.verdict != UNDONE), contradicted
 
 
 def parse_verdicts(content: bytes | str, source: str) -> list[Verdict]:
@@ -145,7 +147,7 @@ def parse_verdicts(content: bytes | str, source: str) -> list[Verdict]:
         if ends[0] == ends[1]:
             raise DupqError(f"{where}: question '{questions[1]}' of {questions[0][:50]} is paired with itself")
         verdict = word.lower()  # spreadsheets may write a capital
-        if verdict and verdict not in VERDICTS:
+        if verdict and verdict not in (*VERDICTS, UNDONE):
             raise DupqError(f"{where}: verdict '{verdict[:50]}'; same, different or unsure expected")
         if verdict:
             verdicts.append(Verdict(*min(ends), *max(ends), verdict))

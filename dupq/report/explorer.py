@@ -48,6 +48,7 @@ TITLE = 300  # characters of a title
 TAGS = 8  # of a question
 
 FIGURES = ("jaccard", "similarity", "title_overlap", "text_overlap", "tag_overlap", "rank_left", "rank_right")
+PAST = 500  # verdicts that earlier runs knew or that were given since
 LEAST_ODDS = 0.05  # shown one by one; smaller ones are added up
 
 
@@ -187,7 +188,8 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         counts = {row["cluster_id"]: row["joined"] for row in tables.rows(_JOINED_COUNTS)}
         kinds = changes(tables, [row["cluster_id"] for row in rows])
     members = {cluster: list(own) for cluster, own in groupby(held, key=itemgetter("cluster_id"))}
-    shown, judging = to_judge(run, run.worklist.arrow().to_pylist())
+    # without later verdicts: the same run gives the same page
+    shown, judging = to_judge(run, run.worklist.arrow().to_pylist(), queries.known_verdicts(run, also_later=False))
     texts = texts_of(row for _, row in run.question_rows({*shown, *map(_key_of, held)}, TEXT))
     evidence, odds = Evidence(run), odds_of(run, [row for edges in pairs.values() for row in edges])
     entries: list[dict[str, object]] = []
@@ -228,19 +230,24 @@ def _key_of(row: TableRow) -> Key:
     return row["site"], row["question_id"]
 
 
-def to_judge(run: Run, worklist: list[TableRow]) -> tuple[dict[Key, int], dict[str, object]]:
-    """Return the questions of the sample and of a worklist, with their indices in the page, and the pairs to be judged.
+def to_judge(
+    run: Run, worklist: list[TableRow], known: Mapping[tuple[Key, Key], str]
+) -> tuple[dict[Key, int], dict[str, object]]:
+    """Return the questions of the sample, of a worklist and of at most PAST of the `known` verdicts, with their indices
+    in the page; and the pairs to be judged, and judged before.
 
     A pair has the indices of its questions and its verdict; a likely pair also its probability and its evidence.
     """
-    sample = queries.sampled_pairs(run).to_pylist()
-    keys = dict.fromkeys(end for row in [*sample, *worklist] for end in ends_of(row))
-    indices = {key: index for index, key in enumerate(keys)}
+    sample, past = queries.sampled_pairs(run).to_pylist(), list(known.items())[:PAST]
+    pairs = [*map(ends_of, [*sample, *worklist]), *(pair for pair, _ in past)]
+    indices = {key: index for index, key in enumerate(dict.fromkeys(end for pair in pairs for end in pair))}
     return indices, {
         "review": [[*map(indices.get, ends_of(row)), row["verdict"] or ""] for row in sample],
         "worklist": [
             [*map(indices.get, ends_of(row)), "", round(row["probability"], 4), row["evidence"]] for row in worklist
         ],
+        "past": [[*map(indices.get, pair), verdict] for pair, verdict in past],
+        "past_left_out": len(known) - len(past),
     }
 
 

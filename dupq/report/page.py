@@ -72,7 +72,7 @@ def filled(name: str, run: Run, data: Mapping[str, object], is_served: bool = Fa
         css=Markup(css),
         policy=policy,
         links_found=links["thresholds"][0]["links_found"] if links else None,  # at the run's own threshold
-        verdicts_command=summary.with_verdicts(run),
+        next_run=functools.partial(summary.next_run, run),
         **more,
     )
     return html, policy

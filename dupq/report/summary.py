@@ -59,13 +59,13 @@ def program() -> str:
     return shlex.quote(str(beside)) if shutil.which("dupq") is None and beside.exists() else "dupq"
 
 
-def with_verdicts(run: Run) -> str:
-    """Return the command of a job that reads verdicts on the sample of `run`."""
+def next_run(run: Run, verdicts: str = "") -> str:
+    """Return the command of the next run; it reads the file `verdicts` that a browser has saved, if there is one."""
     inputs = run.manifest["inputs"]
     named = {"--questions": inputs["questions"], "--links": inputs.get("links"), "--encoder": inputs.get("encoder")}
     words = [word for name, value in named.items() if value is not None for word in (name, value)]
-    words += ["--output", storage.parent(run.uri), "--verdicts", f"review-{run.manifest['run_id']}.tsv"]
-    return shlex.join(["dupq", "dedup", *words])
+    command = shlex.join(["dupq", "dedup", *words, "--output", storage.parent(run.uri)])
+    return f"{command} --verdicts ~/Downloads/{verdicts}" if verdicts else command
 
 
 def summary(run_uri: str) -> str:

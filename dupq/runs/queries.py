@@ -14,7 +14,16 @@ from dupq import objects, storage
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation import sampling
 from dupq.evaluation.sampling import read_verdicts
-from dupq.evaluation.verdicts import COLUMNS, VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts, sheet_rows
+from dupq.evaluation.verdicts import (
+    COLUMNS,
+    UNDONE,
+    VERDICTS,
+    VERDICTS_FILE,
+    Verdict,
+    add_verdict,
+    last_verdicts,
+    sheet_rows,
+)
 from dupq.judging.prompt import in_words
 from dupq.runs.reader import Key, Run, TableRow, ends_of, link
 from dupq.runs.views import ATTEMPTS
@@ -146,15 +155,17 @@ def verdicts_file(run: Run) -> str:
     return storage.join(storage.parent(run.uri), VERDICTS_FILE)
 
 
+def known_verdicts(run: Run, also_later: bool = True) -> dict[tuple[Key, Key], str]:
+    """Return the verdicts that a run knew, with `also_later` and those given since, on pairs of its sites."""
+    uris = [storage.join(run.uri, VERDICTS_FILE), *[verdicts_file(run)] * also_later]
+    found, sites = last_verdicts(filter(storage.exists, uris))[0], run.metrics["sites"]
+    return {(one[:2], one[2:4]): one.verdict for one in found if one.site_left in sites and one.site_right in sites}
+
+
 def unjudged(run: Run) -> list[TableRow]:
     """Return the rows of the worklist without a verdict."""
-    judged = _judged(run)
-    return [row for row in run.worklist.arrow().to_pylist() if (*ends_of(row)[0], *ends_of(row)[1]) not in judged]
-
-
-def _judged(run: Run) -> set[tuple[object, ...]]:
-    uri = verdicts_file(run)
-    return {verdict[:4] for verdict in last_verdicts([uri] if storage.exists(uri) else [])[0]}
+    judged = known_verdicts(run)
+    return [row for row in run.worklist.arrow().to_pylist() if ends_of(row) not in judged]
 
 
 def disputed(run: Run, most: int) -> list[TableRow]:
@@ -168,8 +179,8 @@ def disputed(run: Run, most: int) -> list[TableRow]:
     answers = answers.filter(pc.invert(answers["odd"]))
     differ = np.abs(answers["same"].to_numpy() / 100 - answers["probability_before"].to_numpy())
     rows = answers.take(pa.array(np.argsort(-differ, kind="stable"))).to_pylist()
-    judged = _judged(run)
-    rows = [row for row in rows if (*ends_of(row)[0], *ends_of(row)[1]) not in judged][:most]
+    judged = known_verdicts(run)
+    rows = [row for row in rows if ends_of(row) not in judged][:most]
     keys = {key for row in rows for key in ends_of(row)}
     questions = dict(run.question_rows(keys, ["title", "own_id", "url"]))
     for row in rows:
@@ -187,11 +198,11 @@ def usable_answers(run: Run) -> pa.Table:
 
 
 def judge(run: Run, titles: Mapping[Key, str | None], word: str) -> None:
-    """Write a verdict (same, different or unsure) on the two questions of `titles` into `verdicts_file`.
+    """Write a verdict on the two questions of `titles` into `verdicts_file`: same, different or unsure; or UNDONE.
 
     Raises DupqError for another word, and unless there are two questions.
     """
-    if word not in VERDICTS or len(titles) != 2:
+    if word not in (*VERDICTS, UNDONE) or len(titles) != 2:
         raise DupqError(f"two questions and a verdict expected ({', '.join(VERDICTS)}); {word!r} on {[*titles]}")
     (left, title), (right, other) = sorted(titles.items())
     shown = {"title_left": title or "", "title_right": other or ""}

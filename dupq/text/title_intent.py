@@ -72,6 +72,11 @@ class Title(NamedTuple):
     signs: str  # as `signs_of` returns them
 
 
+def tells(word: str, language: str) -> bool:
+    """Return whether a word says what a title asks: no stop word, or one that changes the question."""
+    return word in _TELLING.get(language, "").split() or not is_stop_word(word, language)
+
+
 def signs_of(titles: pa.Array) -> pa.Array:
     """Return the signs (string) of each title as written: formulas, operators, web addresses, which tokens lack."""
     return pa.array([" ".join(_signs(title)) if title else "" for title in titles.to_pylist()], pa.string())
@@ -92,11 +97,10 @@ class TitleComparer:
         """Only a word for which `is_rare` is true (at most one text of the archive has it) can be a typing error."""
         self._language, self._is_rare = language, is_rare
         self._negations = frozenset(_NEGATIONS.get(language, "").split())
-        kept = frozenset(_TELLING.get(language, "").split())
         self._stem = functools.cache(_arabic_form if language == "arabic" else stems(language))
         self._form = functools.cache(functools.partial(_form, is_english=language == "english"))
         self._is_date = functools.cache(is_date)
-        self._tells = functools.cache(lambda word: word in kept or not is_stop_word(word, language))
+        self._tells = functools.cache(functools.partial(tells, language=language))
 
     def same_pairs(self, words: pa.Array, signs: pa.Array, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return whether the titles in rows `left[i]` and `right[i]` of `words` and `signs` ask the same (bool)."""

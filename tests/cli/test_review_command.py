@@ -1,6 +1,7 @@
 """Judging a worklist in a terminal: what is shown and saved, and that a killed process loses nothing."""
 
 import io
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -24,9 +25,9 @@ def run(tmp_path: Path) -> str:
     return made
 
 
-def judge(run: str, typed: str, monkeypatch: pytest.MonkeyPatch) -> list[Verdict]:
+def judge(run: str, typed: str, monkeypatch: pytest.MonkeyPatch, of_past: bool = False) -> list[Verdict]:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-    review(run)
+    review(run, of_past=of_past)
     target = Path(run).parent / "verdicts.tsv"
     return last_verdicts([str(target)])[0] if target.exists() else []
 
@@ -36,6 +37,42 @@ def test_each_pair_is_judged_once_and_back_gives_another_verdict(run: str, monke
     found = judge(run, "u\n", monkeypatch)  # the first one is not asked again; then the input ends
     assert sorted(found) == sorted([Verdict(*JUDGED[0], "different"), Verdict(*JUDGED[1], "unsure")])
     assert len(judge(run, "x\ns\ns\n", monkeypatch)) == 2  # one is left, and it is skipped
+
+
+def test_a_verdict_is_taken_back_at_once_or_later(
+    run: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert judge(run, "z\ns\nd\nz\nz\nz\nq\n", monkeypatch) == []  # at first there is nothing to take back
+    shown = capsys.readouterr().out
+    assert shown.count("3 of 3") == 1  # after two verdicts; then back at the second, and at the first
+    assert shown.rstrip().endswith("reads " + str(Path(run).parent / "verdicts.tsv"))  # no verdict, no next command
+    judge(run, "s\nd\nq\n", monkeypatch)
+    given = judge(run, "z\nd\nq\n", monkeypatch, of_past=True)
+    assert sorted(given) == sorted([Verdict(*JUDGED[0], "different"), Verdict(*JUDGED[1], "different")])
+    capsys.readouterr()
+    judge(run, "z\n\nz\nq\n", monkeypatch, of_past=True)
+    assert "\n0 verdicts given, 2 taken back; the next" in capsys.readouterr().out
+    assert judge(run, "", monkeypatch, of_past=True) == []
+    assert capsys.readouterr().out == "no pair is judged yet\n"
+    judge(run, "", monkeypatch)
+    assert "1 of 3   probability" in capsys.readouterr().out  # it is asked again
+
+
+def test_verdicts_are_compared_with_what_was_expected_and_the_next_command_is_whole(
+    run: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge(run, "s\nu\nd\n", monkeypatch)
+    told = [line for line in capsys.readouterr().out.splitlines() if "dupq expected" in line]
+    assert told == ["1 of 1 same; dupq expected 0.5"] * 2  # an unsure one does not count
+    judge(run, "", monkeypatch)
+    assert capsys.readouterr().out == "no pair of the worklist is left to judge\n"
+    judge(run, "\n\nz\n", monkeypatch, of_past=True)
+    shown = capsys.readouterr().out
+    assert "1 of 2 same; dupq expected 0.7" in shown
+    judge(run, "s\n", monkeypatch)
+    (command,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next: ")]
+    assert shlex.split(command)[1:3] == ["dupq", "dedup"]
+    assert shlex.split(command)[-2:] == ["--output", str(Path(run).parent)]
 
 
 def test_what_users_wrote_cannot_command_the_terminal(

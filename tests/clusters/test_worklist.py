@@ -44,14 +44,15 @@ def test_of_pairs_that_nobody_linked_fewer_are_duplicates() -> None:
     ("pair", "left", "right", "told"),
     [
         ({}, ("A transit visa for Ireland?", ["visas"]), ("Do I need visas in transit?", ["visas", "ireland"]),
-         "titles share 'visa', 'transit'; 2nd nearest of 4,919; tags share 'visas'"),
+         "titles share 'visa', 'transit'; differ: 'ireland' / 'need'; 2nd nearest of 4,919; tags share 'visas'"),
         ({"rank": 11, "text_overlap": 0.7, "reranker": 0.912}, ("How do I  do it", ["a"]), ("how do I do it", ["a"]),
          "same title; texts much alike; the reranker's cosine is 0.91; 11th nearest of 4,919; same tags"),
-        ({"text_overlap": 0.9}, ("C#", []), ("c# or f#", []), "titles share 'c#'; 2nd nearest of 4,919"),
+        ({"text_overlap": 0.9}, ("C#", []), ("c# or f#", []),
+         "titles share 'c#'; only one title has 'f#'; 2nd nearest of 4,919"),
         ({"rank": None}, ("C# and C++", []), ("Trains", ["rail"]),
          "titles share no telling word; beyond the 10 nearest of each; no tag in common"),
         ({"source": "near_duplicate", "jaccard": 0.834, "rank": None}, ("C#", []), ("c# or f#", []),
-         "titles share 'c#'; 83% of the shingles of both texts are the same"),
+         "titles share 'c#'; only one title has 'f#'; 83% of the shingles of both texts are the same"),
     ],
 )  # fmt: skip
 def test_evidence_is_told_in_words(pair: dict[str, Any], left: Any, right: Any, told: str) -> None:
@@ -59,3 +60,20 @@ def test_evidence_is_told_in_words(pair: dict[str, Any], left: Any, right: Any, 
     rarities[[bucket_of("visa"), bucket_of("transit")]] = 5, 3
     wording = Wording("english", rarities, 4_919, 10)
     assert wording.evidence(PAIR | pair, Titled(*left), Titled(*right)) == told
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "told"),
+    [
+        ("A visa for 90 days or over", "A visa for under 90 days", "; differ: 'over' / 'under'"),
+        ("Can I fly without a visa?", "Can I fly with a visa?", "; only one title has 'without'"),
+        ("Why can pigs have a visa?", "Why can't pigs have a visa?", "; only one title has 'not'"),
+        ("From a visa to a passport", "From a passport to a visa", "; in another order"),
+        ("A new visa", "The new visas", ""),
+    ],
+)
+def test_evidence_says_where_titles_that_share_words_differ(left: str, right: str, told: str) -> None:
+    wording = Wording("english", np.zeros(BUCKETS, np.float32), 4_919, 10)
+    said = wording.evidence(PAIR, Titled(left, []), Titled(right, []))
+    assert said.startswith("titles share ")
+    assert said.removesuffix("; 2nd nearest of 4,919").endswith(told or "'visa'")

@@ -83,6 +83,16 @@ def test_of_contradicting_verdicts_the_last_line_of_the_last_file_wins_and_they_
     assert found == ([Verdict("a", 1, "a", 2, "different"), Verdict("a", 3, "a", 4, "unsure")], 2)
 
 
+def test_a_verdict_is_taken_back_until_the_next_one(tmp_path: Path) -> None:
+    uri = str(tmp_path / "verdicts.tsv")
+    for verdict, left in (("same", ["same"]), ("undone", []), ("unsure", ["unsure"])):
+        add_verdict(uri, Verdict("a", 1, "a", 2, verdict), {})
+        found, _ = last_verdicts([uri])
+        assert [row.verdict for row in found] == left
+    (tmp_path / "later.tsv").write_text(HEADER + "a\t2\ta\t1\tUndone\n")
+    assert last_verdicts([uri, str(tmp_path / "later.tsv")])[0] == []
+
+
 def test_a_verdict_is_added_to_a_file_with_the_columns_that_it_has(tmp_path: Path) -> None:
     uri = str(tmp_path / "made" / "verdicts.tsv")
     add_verdict(uri, Verdict("a", 1, "a", 2, "same"), {"title_left": "=1\tx"})

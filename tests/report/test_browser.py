@@ -7,15 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from explored_run import ASKED, WORK, build_explored_run
 from fabricated_run import CS, PAIR, TITLES, TRAVEL, TRIPLE
 
 from dupq import storage
 from dupq.evaluation.sampling import estimate, read_verdicts, verdicts_of
-from dupq.evaluation.verdicts import SAME, UNJUDGED, parse_verdicts
+from dupq.evaluation.verdicts import SAME, UNJUDGED, Verdict, format_verdicts, last_verdicts, parse_verdicts
 from dupq.report import page as report
 from dupq.runs.queries import estimated
+from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites
 
 WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}
@@ -64,13 +66,27 @@ def test_hostile_titles_are_text_and_lead_nowhere(opened: Any) -> None:
 
 def test_search_finds_all_words_in_any_title_of_a_cluster(opened: Any) -> None:
     assert found(opened) == "4 clusters found"
-    opened.fill("input[name=search]", "QUESTION 33")
+    opened.fill("input[name=search]", "QUESTION 12")
     assert found(opened) == "1 cluster found"
     opened.fill("input[name=search]", "no such words")
     assert found(opened) == "0 clusters found"
     assert "No cluster matches" in opened.inner_text("#cluster")
     opened.click("button[type=reset]")
     opened.locator("#found", has_text="4 clusters found").wait_for()
+
+
+@pytest.mark.parametrize("asked", ["QUESTION 34", f"{CS}/34", "34"])
+def test_search_finds_a_pair_to_judge_by_words_and_by_id(opened: Any, asked: str) -> None:
+    opened.fill("input[name=search]", asked)
+    assert found(opened) == "0 clusters found, and 1 pair to judge"
+    assert "Question 34 about cs · Question 8 about travel" in opened.inner_text("#found-pairs")
+    opened.locator("#found-pairs button").focus()
+    opened.keyboard.press("Enter")
+    assert "Pair 2 of 3." in opened.inner_text("#work-progress")
+    opened.keyboard.press("s")
+    assert "1 judged: 1 same" in opened.inner_text("#work-progress")
+    opened.fill("input[name=search]", "")
+    assert opened.locator("#found-pairs li").count() == 0
 
 
 FILTERS = [
@@ -113,6 +129,12 @@ def test_an_opened_cluster_shows_graph_questions_and_what_speaks_for_a_pair(open
     shown = opened.locator("#cluster")
     assert shown.locator("svg.graph .dot").count() == 2
     assert shown.locator("svg.graph .edge").count() == 1
+    ring, other = (
+        shown.locator(f".dot.chosen{kind} circle").evaluate("dot => getComputedStyle(dot).stroke")
+        for kind in (".canonical", ":not(.canonical)")
+    )
+    assert ring != other
+    assert opened.evaluate("getComputedStyle(document.querySelector('.badge')).color") == ring  # "canonical", in green
     legend = shown.locator(".legend").inner_text()
     assert legend.splitlines() == ["Encoder", "Pair compared below", "Question to keep"]
     assert shown.locator(".side").count() == 2
@@ -196,9 +218,8 @@ def test_the_clusters_that_were_found_are_saved_for_a_spreadsheet(opened: Any, t
 def test_shared_words_are_marked_and_shared_shingles_more(opened: Any) -> None:
     opened.select_option("select[name=size]", "most")
     opened.locator("#cluster button.pair").nth(10).click()  # "Question 11 about cs" and "Question 12 about cs"
-    assert opened.locator("#cluster .side .heading mark:not(.run)").all_inner_texts() == ["Question", "about", "cs"] * 2
-    opened.fill("input[name=search]", "question 33")
-    assert opened.locator("#cluster .side mark").count() == 0
+    assert opened.locator("#cluster .side .heading mark.only").all_inner_texts() == ["11", "12"]
+    assert opened.locator("#work-pair .heading mark.only").count()
 
 
 def test_the_list_is_walked_and_opened_by_keys(opened: Any) -> None:
@@ -226,6 +247,21 @@ def test_the_slider_says_what_another_threshold_gives(opened: Any) -> None:
     assert opened.inner_text("#there-questions") == "34"
     assert "--set clusters.threshold=0.78" in opened.inner_text("#another")
     assert slider.get_attribute("aria-valuetext").startswith("0.78: 4 pairs, 5 clusters")
+
+
+def test_where_nothing_is_sure_enough_the_slider_begins_at_the_likeliest_pair(browser: Any, tmp_path: Path) -> None:
+    run = build_explored_run(str(tmp_path))
+    metrics = storage.read_json(storage.join(run, "metrics.json"))
+    nothing = {**metrics, "threshold": 1.0, "encoder_pairs_above_threshold": 0}
+    storage.write_json(storage.join(run, "metrics.json"), nothing)
+    page = browser.new_page(viewport=WIDE)
+    page.goto(f"file://{report.write(run)}")
+    page.wait_for_selector("html[data-ready]")
+    assert page.inner_text("#there-pairs") == "1"
+    assert "The run itself: no pair is sure enough" in page.inner_text("#another")
+    page.select_option("select[name=evidence]", "near_duplicate")
+    assert "least sure pair" not in page.inner_text("#cluster-list") + page.inner_text("#cluster")
+    page.close()
 
 
 LINKS = {
@@ -306,6 +342,78 @@ def test_the_worklist_is_judged_first_and_saved_in_a_file_that_names_no_run(open
     given = {((row[0], row[1]), (row[2], row[3])): row[4] for row in parse_verdicts(sheet.read_text(), str(sheet))}
     assert given == {tuple(sorted(pair)): word for pair, word in zip(WORK, ["same", "different"], strict=False)}
     assert "run_id" not in sheet.read_text()
+    assert "1 of 2 same; dupq expected 0.8." in opened.inner_text("#work-progress")
+    assert opened.inner_text("#work-saved").startswith("2 verdicts saved as worklist-fabricated.tsv")
+    assert opened.inner_text("#work-command").endswith(" --verdicts ~/Downloads/worklist-fabricated.tsv")
+
+
+def test_what_was_decided_is_listed_and_taken_back_by_keys(opened: Any) -> None:
+    opened.click("#work-export")
+    assert opened.inner_text("#work-saved") == "No verdict is given yet."
+    assert not opened.locator("#work-decided, #work-command").locator("visible=true").count()
+    opened.locator("#work-panel").focus()
+    opened.keyboard.press("s")
+    opened.keyboard.press("d")
+    opened.locator("#work-decided summary").focus()
+    opened.keyboard.press("Enter")
+    assert opened.locator("#work-decisions b").all_inner_texts() == ["Same", "Different"]
+    opened.keyboard.press("Tab")  # to Show
+    opened.keyboard.press("Tab")
+    opened.keyboard.press("Enter")
+    assert opened.locator("#work-decisions b").all_inner_texts() == ["Different"]
+    assert opened.evaluate("document.activeElement.tagName") == "SUMMARY"
+    opened.keyboard.press("Tab")
+    opened.keyboard.press("Enter")
+    assert "Pair 2 of 3. 1 judged: 0 same, 1 different" in opened.inner_text("#work-progress")
+    opened.keyboard.press("z")  # what was taken back last is given again
+    assert "2 judged: 1 same, 1 different" in opened.inner_text("#work-progress")
+
+
+def test_what_earlier_runs_knew_is_taken_back_in_the_file_that_is_saved(browser: Any, tmp_path: Path) -> None:
+    run = build_explored_run(str(tmp_path))
+    pairs = [tuple(sorted(pair)) for pair in (PAIR, TRIPLE[:2])]
+    verdicts = [Verdict(*left, *right, word) for (left, right), word in zip(pairs, ("same", "different"), strict=True)]
+    elsewhere = Verdict("another.site", 1, "another.site", 2, "same")
+    storage.write_bytes(storage.join(run, "verdicts.tsv"), format_verdicts([*verdicts, elsewhere]).encode())
+    page = browser.new_page(viewport=WIDE)
+    page.goto(f"file://{report.write(run)}")
+    page.wait_for_selector("html[data-ready]")
+    assert "Pair 1 of 3. 0 judged" in page.inner_text("#work-progress")
+    page.click("#work-decided summary")
+    page.locator("#work-decisions li", has_text="Same").get_by_text("Show").click()
+    assert "Judged before. 0 judged" in page.inner_text("#work-progress")
+    page.locator("#work-decisions li", has_text="Same").get_by_text("Take back").click()
+    with page.expect_download() as download:
+        page.click("#work-export")
+    sheet = tmp_path / download.value.suggested_filename
+    download.value.save_as(sheet)
+    assert page.inner_text("#work-saved").startswith("1 verdict saved")
+    page.close()
+    found, _ = last_verdicts([storage.join(run, "verdicts.tsv"), str(sheet)])
+    assert sorted(found) == sorted([verdicts[1], elsewhere])
+
+
+@pytest.mark.parametrize("size", [NARROW, {"width": 800, "height": 600}], ids=["narrow", "middle"])
+def test_buttons_stay_in_view_beside_long_texts(browser: Any, tmp_path: Path, size: dict[str, int]) -> None:
+    run = build_explored_run(str(tmp_path))
+    for file in storage.list_files(f"{tmp_path}/questions", ".parquet"):
+        table = storage.read_table(file.uri, QUESTIONS)
+        long = pa.array(["<p>word word</p>" * 300] * len(table))
+        table = table.set_column(QUESTIONS.names.index("body_html"), QUESTIONS.field("body_html"), long)
+        storage.write_table(file.uri, table, QUESTIONS)
+    page = browser.new_page(viewport=size)
+    page.goto(f"file://{report.write(run)}")
+    page.wait_for_selector("html[data-ready]")
+    for _ in range(2):
+        page.locator("#work-panel").evaluate("box => box.scrollIntoView()")
+        box = page.locator("#work-panel [data-verdict=same]").bounding_box()
+        assert 0 < box["y"] < size["height"] - box["height"]
+        if size == NARROW:
+            text = page.locator("#work-pair .excerpt").first
+            before = text.bounding_box()["height"]
+            page.click("#work-whole")
+            assert abs(text.bounding_box()["height"] - before) > 50
+    page.close()
 
 
 def test_verdicts_by_keys_are_exported_in_the_file_that_the_next_run_reads(
@@ -322,7 +430,7 @@ def test_verdicts_by_keys_are_exported_in_the_file_that_the_next_run_reads(
     given = {((row[0], row[1]), (row[2], row[3])): row[4] for row in parse_verdicts(sheet.read_text(), str(sheet))}
     assert given == dict(zip(ASKED[::-1], ["same", "different", "same", "unsure"], strict=True))
     header, first = (line.split("\t") for line in sheet.read_text().splitlines()[:2])
-    assert header == Path(explored.run, "review.tsv").read_text().splitlines()[0].split("\t") + header[5:]
+    assert header == Path(explored.run, "review.tsv").read_text().splitlines()[0].split("\t") + header[6:]
     assert first[header.index("run_id")] == "fabricated"
     sites = Sites(list(storage.read_json(storage.join(explored.run, "metrics.json"))["sites"]))
     told = estimated(str(sheet), str(Path(explored.run).parent))
@@ -382,6 +490,11 @@ def test_it_is_accessible_and_fits_the_screen(
     page = context.new_page()
     page.goto(explored.address)
     page.wait_for_selector("html[data-ready]")
+    page.locator("#work-panel").press("s")
+    page.click("#work-export")
+    page.click("#work-decided summary")
+    page.fill("input[name=search]", "question")
+    assert page.locator("#work-decisions li, #found-pairs li").count() > 2
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     faults = axe.run(page).response["violations"]
     context.close()

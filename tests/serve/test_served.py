@@ -109,18 +109,32 @@ def test_a_question_is_looked_up_and_the_slider_counts_when_it_is_asked_to(opene
 
 
 def test_the_worklist_is_judged_into_the_file_of_the_next_run(opened: Any, served: SimpleNamespace) -> None:
+    opened.fill("input[name=search]", f"{CS}/34")
+    say(opened, "0 clusters found, and 1 pair to judge")
+    opened.click("#filters button[type=reset]")
+    say(opened, "4 clusters found")
     opened.locator("#work-panel").focus()
     for key, count in (("d", "1 judged: 0 same, 1 different"), ("s", "2 judged: 1 same, 1 different")):
         opened.keyboard.press(key)
         opened.locator("#work-progress", has_text=count).wait_for()
-    assert opened.locator("#work-export, #work-undo").count() == 0
+    assert opened.locator("#work-export").count() == 0
     given = {(row[:2], row[2:4]): row[4] for row in last_verdicts([f"{Path(served.run).parent}/verdicts.tsv"])[0]}
     assert given == {tuple(sorted(pair)): word for pair, word in zip(WORK, ["different", "same"], strict=False)}
+    opened.keyboard.press("z")
+    opened.locator("#work-progress", has_text="1 judged: 0 same, 1 different").wait_for()
+    assert len(last_verdicts([f"{Path(served.run).parent}/verdicts.tsv"])[0]) == 1
+    opened.keyboard.press("s")
+    opened.locator("#work-progress", has_text="2 judged").wait_for()
     opened.locator("#cluster [role=group] button", has_text="Different").click()  # a pair of the opened cluster
     opened.locator("#cluster [aria-pressed=true]", has_text="Different").wait_for()
     assert len(last_verdicts([f"{Path(served.run).parent}/verdicts.tsv"])[0]) == 3
     opened.reload()  # what was judged is not asked again
     opened.locator("#work-progress", has_text="Pair 1 of 1. 0 judged").wait_for()
+    opened.click("#work-decided summary")
+    opened.locator("#work-decisions li", has_text="Same").get_by_text("Take back").click()
+    opened.locator("#work-decided", has_text="Your 2 decisions").wait_for()
+    found = last_verdicts([f"{Path(served.run).parent}/verdicts.tsv"])[0]
+    assert [verdict.verdict for verdict in found] == ["different"] * 2
 
 
 def test_hostile_titles_are_text_and_lead_nowhere(opened: Any) -> None:
@@ -268,8 +282,18 @@ def test_a_run_without_its_archive_shows_its_clusters(tmp_path: Path) -> None:
 
 
 def test_it_ends_by_a_signal_and_leaves_nothing(served: SimpleNamespace) -> None:
-    """The last test, since it ends the server."""
+    """One of the last tests, since it ends the server."""
     assert list(served.work.iterdir())
     served.process.send_signal(signal.SIGTERM)
     assert served.process.wait(timeout=20) == TERMINATED
     assert not list(served.work.iterdir())
+
+
+def test_ctrl_c_ends_it_without_an_error(served: SimpleNamespace) -> None:
+    command, pipe = [*COMMAND, "--run", served.run, "--port", "0"], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, process_group=0) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all its processes get it
+        said, wrong = process.communicate(timeout=20)
+    assert (said, wrong, process.returncode) == ("server ended\n", "", 0)

@@ -31,14 +31,14 @@ function opened(run, source, cluster, panel) {
 function figuresOf(cluster) {
   const possible = (cluster.size * (cluster.size - 1)) / 2;
   const parts = [counted(cluster.size, 'question'),
-    possible > 1 ? `${number(cluster.edges)} of ${number(possible)} possible pairs hold it together` : '1 pair', sureness(cluster)].filter(Boolean);
+    possible > 1 ? `${number(cluster.edges)} of ${number(possible)} possible pairs hold it together` : '1 pair', sureness(cluster, cluster.pairs.map((pair) => pair.source))].filter(Boolean);
   if (cluster.bridges && possible > 1) parts.push(`it falls apart without ${cluster.bridges > 1 ? `any of ${cluster.bridges} pairs` : '1 pair'}`);
   if (cluster.changes.length) parts.push(`${cluster.changes.join(' and ')} since the last run`);
   return parts.join(' · ');
 }
 
-// The probability of a cluster's least sure pair; empty if all are copies, which have none.
-const sureness = (cluster) => (cluster.weakest_link < 1 ? `least sure pair ${score(cluster.weakest_link)}` : '');
+// The probability of a cluster's least sure pair; empty if none of its pairs is the encoder's, as copies have none.
+const sureness = (cluster, sources) => (sources.includes('encoder') ? `least sure pair ${score(cluster.weakest_link)}` : '');
 
 function questionList(run, source, cluster) {
   const item = (question, index) => element('li', {},
@@ -95,8 +95,6 @@ function comparison(run, source, left, right, pair) {
   return [
     element('h4', { class: 'part' }, `Questions ${pair.ends[0] + 1} and ${pair.ends[1] + 1}`),
     sideBySide(run, left, right),
-    element('p', { class: 'note' }, element('mark', {}, 'in both'), ' ', element('mark', { class: 'run' }, `${run.shingle} words in a row in both`),
-      ' as written; the run compares stems, and whole texts.'),
     element('h4', { class: 'part' }, 'Evidence'), evidence(run, pair), madeOf(source, left, right, pair), verdictButtons(source, left, right)].flat().filter(Boolean);
 }
 

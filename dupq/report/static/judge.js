@@ -4,11 +4,16 @@ const KEYS = { s: 'same', d: 'different', u: 'unsure' };
 const COLUMNS = ['pair', 'site_left', 'question_id_left', 'site_right', 'question_id_right', 'verdict', 'own_id_left', 'own_id_right', 'title_left', 'title_right'];
 
 // `name` begins the ids of a list's elements. Only the sample's file names the run: its verdicts measure that run.
-// If `source` writes verdicts at once, the browser stores none.
+// If `source` writes verdicts at once, the browser stores none. The pairs `from` to `to` were judged before: they are no
+// part of what there is to judge, and are saved only if their verdict is another one now.
 const worklistOf = (run, source) => ({
-  name: 'work', pairs: run.worklist, key: source.judged ? null : 'worklist', file: 'worklist', ends: [], tell: source.judged,
+  name: 'work', pairs: [...run.worklist, ...run.past], from: run.worklist.length, to: run.worklist.length + run.past.length,
+  key: source.judged ? null : 'worklist', file: 'worklist', ends: [], tell: source.judged,
 });
-const sampleOf = (run) => ({ name: 'judge', pairs: run.review, key: 'verdicts', file: 'review', ends: [['run_id', run.run]] });
+const sampleOf = (run) => ({ name: 'judge', pairs: run.review, from: 0, to: 0, key: 'verdicts', file: 'review', ends: [['run_id', run.run]] });
+
+const isPast = (list, place) => place >= list.from && place < list.to;
+const isJudged = (verdict) => Object.values(KEYS).includes(verdict); // not 'undone', which takes back what others know
 
 // As dupq/evaluation/verdicts.py writes texts: one line, no opening quote, nothing that a spreadsheet takes for a formula.
 function plain(text) {
@@ -18,8 +23,11 @@ function plain(text) {
 
 const quoted = (id) => (/["\t\r\n]/.test(id) ? `"${id.replaceAll('"', '""')}"` : id);
 
+// The lines of the file; how many have a verdict, or take one back; and its text.
 function sheet(run, list, verdicts) {
-  const lines = list.pairs.map(([left, right], place) => {
+  const places = [...list.pairs.keys()].filter((place) => !isPast(list, place) || verdicts[place] !== list.pairs[place][2]);
+  const lines = places.map((place) => {
+    const [left, right] = list.pairs[place];
     const ends = [left, right].map((question) => run.questions[question]);
     const token = `p${ends.map((question) => question.id.toString(36)).join('-')}`;
     const keys = [token, ...ends.flatMap((question) => [run.sites[question.site].name, question.id])];
@@ -27,7 +35,15 @@ function sheet(run, list, verdicts) {
     const ids = ends.map((question) => quoted(question.own_id ?? ''));
     return [...keys, verdicts[place], ...ids, ...ends.map((question) => plain(question.title || '')), ...more].join('\t');
   });
-  return `${[[...COLUMNS, ...list.ends.map(([column]) => column)].join('\t'), ...lines].join('\n')}\n`;
+  const text = `${[[...COLUMNS, ...list.ends.map(([column]) => column)].join('\t'), ...lines].join('\n')}\n`;
+  return { given: places.filter((place) => verdicts[place]).length, text };
+}
+
+// How the pairs judged so far compare with what dupq expected of them.
+function tally(list, verdicts) {
+  const judged = list.pairs.map((pair, place) => [pair[3], verdicts[place]]).filter(([likely, verdict]) => likely !== undefined && isJudged(verdict) && verdict !== 'unsure');
+  const expected = judged.reduce((sum, [likely]) => sum + likely, 0);
+  return judged.length ? ` ${judged.filter(([, verdict]) => verdict === 'same').length} of ${judged.length} same; dupq expected ${number(Math.round(10 * expected) / 10)}.` : '';
 }
 
 // A pair that is judged elsewhere, such as in an opened cluster, is added to the end of the list.
@@ -47,7 +63,7 @@ function saved(run, list) {
   if (!kept) return given;
   try {
     const values = JSON.parse(kept);
-    return given.map((verdict, place) => (Object.values(KEYS).includes(values[place]) ? values[place] : verdict));
+    return given.map((verdict, place) => (isJudged(values[place]) || values[place] === 'undone' ? values[place] : verdict));
   } catch { return given; }
 }
 
@@ -62,42 +78,65 @@ function judge(run, source, list) {
     return after >= 0 ? after : state.verdicts.indexOf('');
   };
   const show = () => {
-    const judged = state.verdicts.filter(Boolean).length;
-    bar.value = judged;
-    const count = (verdict) => state.verdicts.filter((one) => one === verdict).length;
-    progress.textContent = `Pair ${state.place + 1} of ${state.verdicts.length}. ${judged} judged:`
-      + ` ${count('same')} same, ${count('different')} different, ${count('unsure')} unsure.`
-      + (judged === state.verdicts.length ? ` All are judged${list.tell ? '.' : ': save them.'}` : '');
+    const now = state.verdicts.filter((_, place) => !isPast(list, place));
+    const judged = now.filter(isJudged).length;
+    [bar.value, bar.max] = [judged, now.length || 1];
+    const count = (verdict) => now.filter((one) => one === verdict).length;
+    const passed = state.place < list.to ? 0 : list.to - list.from;
+    progress.textContent = (isPast(list, state.place) ? 'Judged before. ' : `Pair ${state.place - passed + 1} of ${now.length}. `)
+      + `${judged} judged: ${count('same')} same, ${count('different')} different, ${count('unsure')} unsure.${tally(list, state.verdicts)}`
+      + (judged === now.length && judged ? ` All are judged${list.tell ? '.' : ': save them.'}` : '');
     const [left, right] = list.pairs[state.place].slice(0, 2).map((question) => run.questions[question]);
     const [probability, evidence] = list.pairs[state.place].slice(3);
     const told = evidence ? [element('p', { class: 'note', dir: 'auto' }, `Probability ${score(probability)}: ${evidence}`)] : [];
     const { place } = state;
     source.beside(left, right, (one, other) => place === state.place
-      && pair.replaceChildren(sideBySide(run, one, other, false), ...told));
+      && pair.replaceChildren(...sideBySide(run, one, other), ...told));
     for (const button of panel.querySelectorAll('[data-verdict]')) {
       button.setAttribute('aria-pressed', String(button.dataset.verdict === state.verdicts[state.place]));
     }
-    if (own('undo')) own('undo').disabled = !state.done.length;
+    own('undo').disabled = !state.done.length;
+    decisions();
+  };
+  // All that is judged, to be looked at or taken back.
+  const decisions = () => {
+    const places = [...list.pairs.keys()].filter((place) => isJudged(state.verdicts[place]));
+    own('decided').hidden = !places.length;
+    own('decided').firstElementChild.textContent = `Your ${counted(places.length, 'decision')}`;
+    own('decisions').replaceChildren(...(own('decided').open ? places : []).map((place) => {
+      const titles = list.pairs[place].slice(0, 2).map((question) => titleOf(run.questions[question]));
+      const button = (label, press) => element('button', { type: 'button', class: 'pair', 'aria-label': `${label}: ${titles.join(' · ')}`, on: { click: press } }, label);
+      return element('li', {}, button('Show', () => showAt(place)), ' ',
+        button('Take back', () => { give('', place); own('decided').firstElementChild.focus(); }), ' ',
+        element('b', {}, words(state.verdicts[place])), ' ', beside(titles));
+    }));
   };
   const set = (verdicts) => {
     state.verdicts = verdicts;
     if (list.key) remember(`dupq-${list.key}-${run.run}`, JSON.stringify(verdicts));
   };
-  const given = (place, verdict) => {
-    state.done.push([place, state.verdicts[place]]);
-    set(state.verdicts.with(place, verdict));
-    const next = firstOpen(place + 1);
-    if (next >= 0) state.place = next;
-    show();
-  };
-  const give = (verdict) => {
-    const { place } = state;
-    if (!list.tell) given(place, verdict);
+  // Give a verdict, or '' to take it back, and tell it to who keeps it; `then` follows.
+  const put = (place, verdict, then) => {
+    const kept = verdict || (list.pairs[place][2] ? 'undone' : '');
+    const ended = () => {
+      set(state.verdicts.with(place, kept));
+      then();
+      show();
+    };
+    if (!list.tell) ended();
     else if (!state.isTelling) {
       state.isTelling = true;
       const ends = list.pairs[place].slice(0, 2).map((question) => run.questions[question]);
-      list.tell(...ends, verdict, () => given(place, verdict), () => { state.isTelling = false; });
+      list.tell(...ends, verdict || 'undone', ended, () => { state.isTelling = false; });
     }
+  };
+  const give = (verdict, place = state.place) => {
+    const before = state.verdicts[place];
+    put(place, verdict, () => {
+      state.done.push([place, before]);
+      const next = verdict ? firstOpen(place + 1) : place;
+      if (next >= 0) state.place = next;
+    });
   };
   const placeOf = (...ends) => list.pairs.findIndex((pair) => ends.every(({ place }) => pair.slice(0, 2).includes(place)));
   const giveHere = (left, right, verdict, then) => {
@@ -105,19 +144,21 @@ function judge(run, source, list) {
     if (place < 0) {
       place = list.pairs.push([left.place, right.place, '']) - 1;
       remember(moreOf(run, list), JSON.stringify(list.pairs.slice(listed).map((pair) => pair.slice(0, 2))));
-      bar.max = list.pairs.length;
     }
     set(Object.assign([...state.verdicts], { [place]: verdict }));
     show();
     then();
   };
+  const showAt = (place) => {
+    go(place - state.place);
+    panel.scrollIntoView({ block: 'start' });
+    panel.focus({ preventScroll: true });
+  };
+  if (list.name === 'work') source.likely = { pairs: list.pairs, show: showAt };
   if (list.key === 'worklist') source.judge = { give: giveHere, given: (left, right) => state.verdicts[placeOf(left, right)] };
   const undo = () => {
-    const last = own('undo') && state.done.pop();
-    if (!last) return;
-    [state.place] = last;
-    set(state.verdicts.with(...last));
-    show();
+    const [place, verdict] = state.done.at(-1) ?? [];
+    if (place !== undefined) put(place, isJudged(verdict) ? verdict : '', () => { state.done.pop(); state.place = place; });
   };
   const go = (by) => {
     state.place = Math.min(Math.max(state.place + by, 0), state.verdicts.length - 1);
@@ -133,13 +174,20 @@ function judge(run, source, list) {
     event.preventDefault();
   });
   for (const button of panel.querySelectorAll('[data-verdict]')) button.addEventListener('click', () => give(button.dataset.verdict));
-  own('undo')?.addEventListener('click', undo);
+  own('undo').addEventListener('click', undo);
+  own('decided').addEventListener('toggle', decisions);
+  own('whole').addEventListener('click', () => own('whole').setAttribute('aria-pressed', String(panel.classList.toggle('whole'))));
   own('back').addEventListener('click', () => go(-1));
   own('next').addEventListener('click', () => go(1));
-  own('export')?.addEventListener('click', () => download(`${list.file}-${run.run}.tsv`, sheet(run, list, state.verdicts)));
+  own('export')?.addEventListener('click', () => {
+    const { given, text } = sheet(run, list, state.verdicts);
+    const name = `${list.file}-${run.run}.tsv`;
+    if (given) download(name, text);
+    own('saved').textContent = given ? `${counted(given, 'verdict')} saved as ${name}, among your downloads. The next run reads them:` : 'No verdict is given yet.';
+    own('command').hidden = !given;
+  });
   // after following the link one can judge at once; the link itself takes the focus away first
   document.querySelector(`nav a[href="#${list.name}"]`).addEventListener('click', () => setTimeout(() => panel.focus({ preventScroll: true })));
-  bar.max = state.verdicts.length;
   state.place = Math.max(firstOpen(0), 0);
   show();
 }

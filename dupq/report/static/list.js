@@ -3,6 +3,7 @@
 // A source finds clusters and their contents: local.js in the page's data, served/remote.js on the server.
 
 const SHOWN = 100; // items at first, and more by each press of the button
+const PAIRS_SHOWN = 20;
 
 function askedOf(form) {
   const value = (name) => form.elements[name]?.value ?? '';
@@ -23,7 +24,25 @@ function item(entry, open) {
     element('span', { class: 'what' },
       element('span', { class: 'title', dir: 'auto' }, entry.title),
       element('span', { class: 'note' }, element('span', { class: 'unseen' }, `${counted(cluster.size, 'question')}, `),
-        sureness(cluster), ' ', badges))));
+        sureness(cluster, entry.sources), ' ', badges))));
+}
+
+// What a search finds of questions: their titles, and their ids with and without the site.
+const searched = (run, questions) => ({
+  text: questions.map((question) => (question.title || '').toLowerCase()).join('\n'),
+  ids: new Set(questions.flatMap((one) => [idOf(one), `${run.sites[one.site].name}/${idOf(one)}`].map((id) => id.toLowerCase()))),
+});
+
+const hasWords = ({ text, ids }, wanted) => wanted.every((word) => text.includes(word) || ids.has(word));
+
+// The pairs to be judged that have all words; a press shows one where it is judged.
+function pairsFound(run, { pairs, show }, wanted) {
+  const titles = (pair) => pair.slice(0, 2).map((place) => run.questions[place]);
+  const places = wanted.length ? [...pairs.keys()].filter((place) => hasWords(searched(run, titles(pairs[place])), wanted)) : [];
+  const entry = (place) => element('li', {}, element('button', { type: 'button', class: 'pair', on: { click: () => show(place) } }, 'Judge'),
+    ' ', beside(titles(pairs[place]).map(titleOf)));
+  byId('found-pairs').replaceChildren(...places.slice(0, PAIRS_SHOWN).map(entry));
+  return places.length ? `, and ${counted(places.length, 'pair')} to judge${places.length > PAIRS_SHOWN ? `, of which the first ${PAIRS_SHOWN} are here` : ''}` : '';
 }
 
 function explorer(run, source) {
@@ -63,7 +82,7 @@ function explorer(run, source) {
     state.entries = [];
     list.replaceChildren();
     append(page);
-    found.textContent = `${counted(page.total, 'cluster')} found`;
+    found.textContent = `${counted(page.total, 'cluster')} found${source.likely ? pairsFound(run, source.likely, state.asked.words) : ''}`;
     if (page.isOpenFound) return;
     state.open = null;
     if (page.entries.length) open(page.entries.find((entry) => entry.cluster.id === named) ?? page.entries[0]);

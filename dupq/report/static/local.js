@@ -15,10 +15,9 @@ const isInMeaning = (run, pair) => pair.source === 'encoder'
 // The values of a cluster that filters test, computed once.
 function indexed(run, cluster) {
   const questions = cluster.questions.map((place) => run.questions[place]);
+  const { text, ids } = searched(run, questions);
   return {
-    cluster,
-    text: questions.map((question) => (question.title || '').toLowerCase()).join('\n'),
-    ids: new Set([cluster.id.toLowerCase(), ...questions.flatMap((one) => [idOf(one), `${run.sites[one.site].name}/${idOf(one)}`].map((id) => id.toLowerCase()))]),
+    cluster, text, ids: ids.add(cluster.id.toLowerCase()),
     title: titleOf(questions[0]),
     sites: new Set(questions.map((question) => question.site)),
     sources: [...new Set(cluster.pairs.map((pair) => pair.source))],
@@ -31,7 +30,7 @@ function isWanted(entry, asked) {
   const within = (value, range) => !range || (value >= range[0] && value <= range[1]);
   const { cluster } = entry;
   const sure = CERTAINTIES[asked.certainty];
-  return asked.words.every((word) => entry.text.includes(word) || entry.ids.has(word))
+  return hasWords(entry, asked.words)
     && (asked.site === '' || entry.sites.has(Number(asked.site)))
     && within(cluster.size, SIZES[asked.size])
     && (!sure || (cluster.weakest_link >= sure[0] && cluster.weakest_link < sure[1]))

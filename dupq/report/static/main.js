@@ -42,7 +42,7 @@ function start() {
   const source = sourceOf(run);
   // first, as the explorer shows verdict buttons once there is something to judge
   for (const list of [worklistOf(run, source), sampleOf(run)]) if (list.pairs.length) judge(run, source, list);
-  if (source.count) {
+  if (byId('filters')) {
     fillSites(run, source.sites);
     explorer(run, source);
   }

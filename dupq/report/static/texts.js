@@ -27,19 +27,23 @@ function marksOf(found, other, size) {
   return marks;
 }
 
-// The nodes of `text`; neighbouring words of a shared shingle are one mark.
-function markedNodes(text, other, size) {
+// For each word of a title 3 if the other title lacks it, else 0.
+const onlyHere = (found, other) => marksOf(found, other, Infinity).map((mark) => (mark ? 0 : 3));
+
+const MARKS = [null, {}, { class: 'run' }, { class: 'only' }];
+
+// The nodes of `text` with the marks of its words; neighbours with the same mark, but for single words, are one.
+function markedNodes(text, marksIn) {
   const found = wordsOf(text);
-  const marks = marksOf(found, wordsOf(other), size);
+  const marks = marksIn(found);
   const nodes = [];
   let end = 0;
   for (let place = 0; place < found.length; place += 1) {
     if (!marks[place]) continue;
     let last = place;
-    while (marks[place] === 2 && marks[last + 1] === 2) last += 1;
+    while (marks[place] > 1 && marks[last + 1] === marks[place]) last += 1;
     nodes.push(text.slice(end, found[place].start));
-    const kind = marks[place] === 2 ? { class: 'run' } : {};
-    nodes.push(element('mark', kind, text.slice(found[place].start, found[last].end)));
+    nodes.push(element('mark', MARKS[marks[place]], text.slice(found[place].start, found[last].end)));
     end = found[last].end;
     place = last;
   }
@@ -67,16 +71,22 @@ function origin(run, question) {
 
 const tagsOf = (question) => (question.tags || []).map((tag) => element('span', { class: 'tag', dir: 'auto' }, tag));
 
-// Two questions in two columns; what both have is marked.
-function sideBySide(run, left, right, isMarked = true) {
+// Two titles on one line.
+const beside = ([left, right]) => [element('bdi', {}, left), ' · ', element('bdi', {}, right)];
+
+// Two questions in two columns. Of their texts is marked what both have, of their titles what only one has.
+function sideBySide(run, left, right) {
   const column = (one, other) => {
-    const nodes = (text, theirs) => (isMarked ? markedNodes(text, theirs, run.shingle) : [text]);
-    const both = (question) => `${question.title || ''} ${question.text || ''}`;
+    const [title, both] = [other.title || '', `${other.title || ''} ${other.text || ''}`].map(wordsOf);
+    const text = one.text ? markedNodes(one.text, (found) => marksOf(found, both, run.shingle)) : 'No body.';
     return element('div', { class: 'side' },
-      element('p', { class: 'heading' }, titled(run, one, one.title ? nodes(one.title, both(other)) : undefined)),
+      element('p', { class: 'heading' }, titled(run, one, one.title ? markedNodes(one.title, (found) => onlyHere(found, title)) : undefined)),
       element('p', { class: 'note' }, origin(run, one)),
-      element('p', { class: 'excerpt', dir: 'auto' }, nodes(one.text || 'No body.', both(other))),
+      element('p', { class: 'excerpt', dir: 'auto' }, text),
       element('p', { class: 'tags' }, tagsOf(one)));
   };
-  return element('div', { class: 'sides' }, column(left, right), column(right, left));
+  return [
+    element('div', { class: 'sides' }, column(left, right), column(right, left)),
+    element('p', { class: 'note' }, element('mark', { class: 'only' }, 'in one title only'), ' ', element('mark', {}, 'in both'), ' ',
+      element('mark', { class: 'run' }, `${run.shingle} words in a row in both`), ', as written; the run compares stems, and whole texts.')];
 }

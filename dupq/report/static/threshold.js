@@ -93,7 +93,7 @@ function plotsOf(run) {
 function thresholds(run) {
   const { steps } = run;
   const slider = byId('threshold');
-  const own = steps.threshold.findLastIndex((threshold) => threshold <= (run.threshold ?? 0) + 1e-9);
+  const own = steps.threshold.findLastIndex((threshold, place) => threshold <= (run.threshold ?? 0) + 1e-9 && steps.pairs[place]);
   const plots = plotsOf(run);
   byId('threshold-plots').replaceChildren(...plots.map((one) => one.figure));
   const columns = { pairs: number, expected: share, known: number, found: share, clusters: number, questions: number, largest: number };
