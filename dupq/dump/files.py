@@ -121,10 +121,12 @@ _WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 _TABLE = re.compile(r"(?:.+-)?post(?:link)?s\.(?:csv|tsv|parquet)")
 _NAMED_LIKE_A_DUMP = re.compile(r".*(?:\.(?:com|net|org)(?![a-z])|(?<![a-z])post(?:link)?s(?![a-z])).*")
 
+COMMENTS = rb"\s*(?:<!--(?:(?!-->).)*+-->\s*)*+"  # of XML, with the white space around them
+
 _HEAD = 512  # bytes
 _SEVEN_ZIP = b"7z\xbc\xaf\x27\x1c"
 _ZIP_OR_RAR = (b"PK\x03\x04", b"Rar!\x1a\x07")
-_ROOT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>)?\s*<post(?:link)?s[\s>]")
+_ROOT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>)?" + COMMENTS + rb"<post(?:link)?s[\s>]", re.DOTALL)
 
 
 def passed_over(files: Iterable[str], read: Collection[str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from lxml import etree
 
+from dupq.dump.files import COMMENTS
 from dupq.dump.posts import REFERENCES, RawAttributes
 from dupq.dump.streams import UnpackedStream
 from dupq.errors import DupqError
@@ -99,12 +100,13 @@ def _next_row(
 
 
 # The opening and the closing of a dump's XML file: perhaps a byte-order mark and a declaration, then the root element
-# with nothing but white space around it.
+# with nothing but white space and comments around it.
 
 OPENING_LIMIT = 1 << 16  # bytes
 WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")  # how UTF-16 and UTF-32 begin
 
-_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>)?\s*")
+_COMMENTS = re.compile(COMMENTS, re.DOTALL)
+_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>)?" + COMMENTS, re.DOTALL)
 _ENCODING = re.compile(rb"""\sencoding\s*=\s*["']([^"']*)["']""")
 _TAG = re.compile(rb"""<(?P<name>[^\s<>/"'!?][^\s<>/"']*)(?:\s[^<>]*?)?(?P<empty>/?)>""")
 
@@ -138,7 +140,7 @@ def read_closing(data: bytes, root: str, source: str, position: int) -> int:
     """Return the index of the root's end tag in `data`, which reaches from byte `position` to the end of a file.
 
     Raises DupqError naming `source` if there is none, so that the file is cut short, or if more than white space
-    follows.
+    and comments follows.
     """
     start = data.rfind(b"</" + root.encode())
     closing = re.match(rb"</%b\s*>" % root.encode(), data[start:]) if start >= 0 else None
@@ -151,8 +153,8 @@ def read_closing(data: bytes, root: str, source: str, position: int) -> int:
 
 
 def check_nothing_follows(content: bytes, tag: str, source: str, position: int) -> None:
-    """Raise DupqError naming `source` if `content`, which follows a tag, has more than white space."""
-    junk = content.lstrip()
+    """Raise DupqError naming `source` if `content`, which follows a tag, has more than white space and comments."""
+    junk = _COMMENTS.sub(b"", content, count=1)
     if junk:
         shown = _printable(junk[:40]) if junk.strip(b"\0") else "NUL bytes"
         raise DupqError(f"{source}: {shown} after <{tag}>, at byte {position + len(content) - len(junk):,}")

@@ -4,6 +4,7 @@ import pytest
 from xml_contents import parsed_slowly
 
 from dupq.dump import xml_files
+from dupq.dump.files import _ROOT
 from dupq.dump.xml_files import BrokenRow, Row, _names_of, parse_row
 from dupq.errors import DupqError
 
@@ -232,7 +233,8 @@ def test_every_row_below_the_limit_is_short_enough_for_the_parser() -> None:
         (b"\xef\xbb\xbf", "an empty file"),
         (document(root=b"postlinks"), "<postlinks>"),
         (document(root=b"Posts"), "<Posts>"),
-        (b"<!-- a comment --><posts>", "'<!-- a comment --><posts>'"),
+        (b"<!-- no end <posts>", "'<!-- no end <posts>'"),
+        (b"<!-- a comment --><postlinks>", "<postlinks>"),
         (b"PK\x03\x04\xff\x1b[31m", r"'PK\x03\x04\ufffd\x1b[31m'"),
         (b"Id,Title\n1,x", r"'Id,Title\n1,x'"),
         (b"<posts", "'<posts'"),
@@ -269,6 +271,15 @@ def test_declarations_of_entities_are_refused(declaration: bytes) -> None:
     content = b'<?xml version="1.0"?>\n' + declaration + b'\n<posts><row Body="&b;"/></posts>'
 
     assert error(content) == "Posts.xml: refused, for dumps have no DOCTYPE or ENTITY declaration"
+
+
+@pytest.mark.parametrize("declaration", [b"", b"\xef\xbb\xbf", b'<?xml version="1.0"?>'])
+def test_comments_may_stand_around_the_rows(declaration: bytes) -> None:
+    comment = b"\n<!-- CC BY-SA > 4.0\n--> <!---->\n"
+    content = declaration + comment + b'<posts><row Id="1"/></posts>' + comment
+
+    assert attributes(content) == [{"Id": "1"}]
+    assert _ROOT.match(declaration + comment + b"<posts>")
 
 
 # What is cut short
