@@ -289,8 +289,8 @@ def _add_dumps(parser: Parser) -> None:
     parser.add("--site", "NAME", "the site's name, for a single dump; default: from the file or folder")
     for name, column in _COLUMNS.items():
         parser.add(f"--{name}", "COLUMN", f"of a table: its {column}; default: by the column's name")
-    rule = "of a table's text; docs/ingest.md has the rule"
-    parser.add_argument("--format", choices=("auto", "html", "plain"), help=rule, default="auto")
+    rule = "of a table's text, or table: a plain table, whatever its columns are called; docs/ingest.md has the rules"
+    parser.add_argument("--format", choices=("auto", "html", "plain", "table"), help=rule, default="auto")
 
 
 def _add_questions(parser: Parser) -> None:

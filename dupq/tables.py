@@ -61,7 +61,9 @@ LINKS: Schema[kinds.Link] = _schema(
 
 IDS: Schema[kinds.Id] = _schema(
     _required("question_id", pa.int64()),  # the question's number in all other tables
-    _required("id", pa.string()),  # its id in the user's table; without ids the row's number, or FILE:ROW
+    _required(
+        "id", pa.string()
+    ),  # its id in the user's table, or OWNER/REPO#ISSUE; without ids its number, or FILE:ROW
     _required("source", pa.string()),  # the table's file, and the member inside an archive
     _required("position", pa.int64()),  # the row there, from 1; in CSV the line
 )

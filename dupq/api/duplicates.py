@@ -13,7 +13,8 @@ These are the steps of a run, on arrays. A run also learns from the known duplic
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 
 from dupq import storage, system
 from dupq.api.encoders import TextEncoder, load_encoder
-from dupq.api.inputs import read_texts, share
+from dupq.api.inputs import one_of, read_texts, share, whole
 from dupq.api.result import Duplicates, Encode, clusters_table, pairs_table
 from dupq.clusters import reranking
 from dupq.clusters.calibration import OF_TITLES, features_of, read_prior
@@ -103,6 +104,8 @@ def find_duplicates(
     for name, value in (("threshold", threshold), ("precision", precision)):
         if value is not None:
             share(value, f"find_duplicates: {name}=")
+    k = whole(k, "find_duplicates: k=")
+    one_of(format, "find_duplicates: format=", get_args(tokens.Markup))
     inputs = read_texts(texts, format, "find_duplicates")
     titles, bodies = inputs.titles, inputs.bodies
     chosen_encoder = _encoder(encoder, len(titles))
@@ -139,11 +142,11 @@ def _judged(
     keys, p = pairs_in(scored), scored["probability"].to_numpy().copy()
     rows = to_ask(keys, p, np.zeros(len(p), bool), _JUDGED)
     read = {row: asked(titles[row], bodies[row] if bodies else "", code) for row in np.unique(keys[rows]).tolist()}
-    same = np.array([judge(read[left], read[right]) for left, right in keys[rows].tolist()], np.float64)
-    if ((same < 0) | (same > 100)).any():
-        raise DupqError(
-            f"find_duplicates: judge= returned {same.max() if (same > 100).any() else same.min():g}; 0 to 100"
-        )
+    answers = [judge(read[left], read[right]) for left, right in keys[rows].tolist()]
+    for answer in answers:
+        if not isinstance(answer, Real) or not 0 <= float(answer) <= 100:
+            raise DupqError(f"find_duplicates: judge= returned {answer!r}; 0 to 100 expected")
+    same = np.array(answers, np.float64)
     none = np.zeros(0)
     trust = fit_trust(same, p[rows], np.full(len(rows), np.nan), none, none)
     p[rows] = with_answers(p[rows], trust.added(same))
@@ -157,9 +160,9 @@ def _encoder(given: object, texts: int) -> TextEncoder | Encode | None:
     Raises SettingError for another type, DupqError if it is missing or an array without a row for each of `texts`.
     """
     if isinstance(given, np.ndarray):
-        if len(given) != texts:
+        if given.shape[:1] != (texts,):
             raise DupqError(
-                f"find_duplicates: encoder=an array of {len(given)} rows, but {texts} texts; one row each expected"
+                f"find_duplicates: encoder=an array of shape {given.shape}, but {texts} texts; one row each expected"
             )
         return lambda _: given
     if isinstance(given, (str, os.PathLike)):
@@ -187,6 +190,8 @@ class ModelEncoder:
 
 def _reranker(given: str | os.PathLike[str] | None, encoder: object) -> Reranker | None:
     """Return the reranker that `given` names. Raises DupqError if it is missing."""
+    if not isinstance(given, (str, os.PathLike, type(None))):
+        raise SettingError(f"find_duplicates: reranker= is {type(given).__name__}; a folder, a name or None expected")
     name = None if given is None else os.fspath(given)
     if name in (None, _NO_RERANKER):
         return None
@@ -307,7 +312,12 @@ def _read(
 
 def _vectors(encode: Encode, texts: list[str], table: pa.Table) -> np.ndarray:
     """Return a function's vectors of texts (float16, shape (n, d)) with length 1; zeros for a text without a word."""
-    vectors = np.asarray(encode(texts))
+    given = encode(texts)
+    try:
+        vectors = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # a tensor with a gradient, or in bfloat16; a ragged list
+        remedy = "; make it one: .detach().float().cpu().numpy()" if hasattr(given, "detach") else ""
+        raise DupqError(f"find_duplicates: encoder gave {type(given).__name__}, no array ({error}){remedy}") from error
     if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
         raise DupqError(
             f"find_duplicates: encoder gave {vectors.dtype} of shape {vectors.shape} for {len(texts)} texts; a vector "

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from dupq import storage
-from dupq.dump.posts import ATTRIBUTES, OWN_ID, URL, join_tags
+from dupq.dump.posts import ATTRIBUTES, OWN_ID, URL
 from dupq.errors import DupqError
 from dupq.system import thread_map
 from dupq.text.tokens import Markup, as_html
@@ -41,6 +41,7 @@ _OBVIOUS = {  # names in lower case; but for title and text the first that is th
     "CreationDate": ("creation_date", "created_at", "createdat", "date"),
     URL: ("url", "html_url", "link"),
 }
+_TITLES_AND_TEXTS = (*_OBVIOUS["Title"], *_OBVIOUS["Body"])
 _REQUIRED = {  # columns that a dump's own table must have; it may have the others of ATTRIBUTES
     "links": ("PostId", "RelatedPostId", "LinkTypeId"),
     "posts": ("Id", "PostTypeId"),
@@ -92,12 +93,17 @@ class DumpSite:
 
 def is_table(name: str) -> bool:
     """Tell whether a file is a table, possibly compressed, by its name."""
-    return without_compression(name).lower().endswith(TABLES)
+    return has_ending(name, *TABLES)
 
 
 def without_compression(name: str) -> str:
     """Return `name` without the suffix of its compression, if any."""
     return name[: len(name) - len(_compression_suffix(name))]
+
+
+def has_ending(source: str, *endings: str) -> bool:
+    """Tell whether a file, which may be compressed or in an archive, has one of these endings."""
+    return without_compression(storage.name(source)).lower().endswith(endings)
 
 
 def _compression_suffix(name: str) -> str:
@@ -200,7 +206,12 @@ class Columns:
     tags: str | None = None
     date: str | None = None
     url: str | None = None
-    format: Markup = "auto"  # of the text
+    format: Markup | Literal["table"] = "auto"  # of the text; "table": a table, whatever its columns are called
+
+    @property
+    def markup(self) -> Markup:
+        """The format of the text."""
+        return "auto" if self.format == "table" else self.format
 
 
 BY_NAME = Columns()  # with any other columns, the input must be tables
@@ -219,21 +230,22 @@ def column_indices(columns: Columns, names: Sequence[str], table: Table, source:
 
     Raises DupqError with the source and its columns if one is missing, there twice, or cannot be guessed.
     """
+    options = {attribute: getattr(columns, option) for attribute, option in _OPTIONS.items()}
+    indices = {attribute: _index(name, names, source) for attribute, name in options.items() if name}
     if table != "table":
         tables = [ATTRIBUTES["links"]] if table == "links" else [ATTRIBUTES["questions"], ATTRIBUTES["answers"]]
         known = [name for columns_of in tables for attributes in columns_of.values() for name in attributes]
         known = [name for name in known if name not in (OWN_ID, URL)]
         lower = [name.lower() for name in names]
         present = [*_REQUIRED[table], *(name for name in known if name.lower() in lower)]
-        return {name: _index(name.lower(), lower, source) for name in present}
-    options = {attribute: getattr(columns, option) for attribute, option in _OPTIONS.items()}
-    indices = {attribute: _index(name, names, source) for attribute, name in options.items() if name}
+        own = {name: _index(name.lower(), lower, source) for name in present}
+        return {name: index for name, index in (own | indices).items() if options.get(name) != ""}
     for attribute, obvious in _OBVIOUS.items():
         free = [index for index in range(len(names)) if index not in indices.values()]
         guessed = [index for name in obvious for index in free if names[index].lower() == name]
         if options[attribute] is None and guessed:  # "": none
             if attribute in ("Title", "Body") and len(guessed) > 1:
-                option, several = _OPTIONS[attribute], _quoted([names[index] for index in guessed])
+                option, several = _OPTIONS[attribute], quoted([names[index] for index in guessed])
                 raise DupqError(f"{source}: {several} may each be the {option}; say which with --{option} COLUMN")
             indices[attribute] = guessed[0]
     # a table of nothing but texts may lack titles; of others a column that is not recognised may hold the questions
@@ -241,20 +253,25 @@ def column_indices(columns: Columns, names: Sequence[str], table: Table, source:
     if "Title" not in indices and (is_open or "Body" not in indices):
         raise DupqError(
             f"{source}: which column is the question? name it with --title COLUMN, and its text with --text; "
-            f"its columns are {_quoted(names)}"
+            f"its columns are {quoted(names)}"
         )
     return indices
+
+
+def may_have_questions(columns: Columns, names: Iterable[str]) -> bool:
+    """Tell whether one of the columns `names` is named by the options, or may be a title or a text by its name."""
+    return any(name in (columns.title, columns.text) or name.lower() in _TITLES_AND_TEXTS for name in names)
 
 
 def _index(name: str, names: Sequence[str], source: str) -> int:
     indices = [index for index, other in enumerate(names) if other == name]
     if len(indices) != 1:
         state = f"is there {len(indices)} times" if indices else "is missing"
-        raise DupqError(f"{source}: column '{name}' {state}; its columns are {_quoted(names)}")
+        raise DupqError(f"{source}: column '{name}' {state}; its columns are {quoted(names)}")
     return indices[0]
 
 
-def _quoted(names: Sequence[str]) -> str:
+def quoted(names: Sequence[str]) -> str:
     """Return column names for an error: printable, and not too many, for they may be anything."""
     shown = ", ".join(repr(name[:40]) for name in names[:_SHOWN])
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown or "none"
@@ -263,47 +280,107 @@ def _quoted(names: Sequence[str]) -> str:
 # GitHub issues, exported by `gh issue list --json number,title,body,labels,createdAt,author,url` or the REST API.
 #
 # A row is an issue; pull requests are other posts. Labels are tags. Comments, headings and check boxes of templates are
-# removed from bodies. "Duplicate of #12" in a body or in an exported comment becomes a link and is removed too.
+# removed from bodies. "Duplicate of #12" in a body or in an exported comment becomes a link and is removed too, unless
+# it is denied, asked, guessed, quoted or code. An issue with its address has the id `owner/repo#12`, as issues of other
+# repositories have the same numbers.
 
-DUPLICATE_OF = "DuplicateOf"  # an attribute of rows: the numbers of issues
+DUPLICATE_OF = "DuplicateOf"  # an attribute of all issues: the ids of others
 
 FIELDS = (  # those that are read
     *("number", "title", "body", "labels", "comments", "pull_request"),
     *("created_at", "createdAt", "author", "user", "url", "html_url"),
 )
+_ISSUE_COLUMNS = {  # that options may name; "": none
+    "title": ("title",),
+    "text": ("body",),
+    "id": ("number",),
+    "tags": ("labels", ""),
+    "date": ("createdAt", "created_at", ""),
+    "url": ("url", "html_url"),
+    "format": ("auto", "plain"),
+}
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TEMPLATE = re.compile(r"^[ \t]*(?:#{1,6}[ \t].*|[-*][ \t]+\[[ xX]\].*|_No response_[ \t]*)$", re.MULTILINE)
-_PULL = re.compile(r"/pull/\d+\b")
-_DUPLICATE = re.compile(  # or a quotation, or a denial to the end of its sentence, which have no number
-    r"^[ \t]*>[^\n]*|(?:\b(?:not|never|no)\b|n['’]t\b)[^.!?\n]*|\bduplicate of #(\d{1,9})\b",
-    re.IGNORECASE | re.MULTILINE,
+_ADDRESS = re.compile(r"([\w.-]+/[\w.-]+)/(issues|pull)/(\d+)")
+_NOT_SAID = re.compile(  # but quoted, in code, or in a box that is not checked
+    r"^[ \t]*(?:>|[-*][ \t]+\[ \])[^\n]*|^[ \t]*(```|~~~)[^`\n]*$.*?(?:^[ \t]*\1|\Z)|^(?: {4}|\t)[^\n]*"
+    r"|`+[^`\n]*`+|<(pre|code)\b.*?(?:</\2>|\Z)",
+    re.DOTALL | re.MULTILINE | re.IGNORECASE,
 )
+_SENTENCE = re.compile(r"(?:[^.!?\n]|[.!?](?![\s*_)]|\Z)|\n(?=[a-z]))++([.!?]*)")  # or a line, unless it goes on
+_DOUBT = re.compile(  # either to the end of the sentence, or of all of it
+    r"\b(?:not|never|no|if|whether|could|may|might|would|is (?:this|it|that)|looks?|seems?|appears?|near(?:ly)?|almost"
+    r"|partly|partial(?:ly)?|(possibl[ey]|potential(?:ly)?|probabl[ey]|likely|maybe|perhaps))\b|n['’]t\b",
+    re.IGNORECASE,
+)
+_ISSUE = r"(?:(?:(?:https?://)?[\w-]+(?:\.[\w-]+)+/)?([\w.-]+/[\w.-]+)(?:/issues/|#)|\bgh-|#)(\d{1,9})(?![a-z\d])"
+_BETWEEN = r"(?:[\s*_,:;&()\[\]]|\b(?:and|also|the|issues?|bugs?|tickets?|reports?)\b)*+"
+_ONE_ISSUE = re.compile(_ISSUE, re.IGNORECASE)
+_DUPLICATE = re.compile(
+    rf"[*_]*(?<![a-z\d])dup(?:es?|licate[sd]?)?[*_]* of(?:{_BETWEEN}{_ISSUE})++(?!{_BETWEEN}or\b)", re.IGNORECASE
+)
+
+
+def issue_indices(columns: Columns, names: Sequence[str], source: str) -> dict[str, int]:
+    """Return the index of each field of an issue. Raises DupqError for options that name others than GitHub's."""
+    for option, usual in _ISSUE_COLUMNS.items():
+        value = getattr(columns, option)
+        if value is not None and value not in usual:
+            raise DupqError(
+                f"{source}: GitHub issues, which --{option} {shlex.quote(value)} does not fit; leave it out, or add "
+                "--format table, which reads a plain table, pull requests and all"
+            )
+    without = [name for option in ("tags", "date") if getattr(columns, option) == "" for name in _ISSUE_COLUMNS[option]]
+    return {name: index for index, name in enumerate(names) if name in FIELDS and name not in without}
 
 
 def issue_attributes(issue: Mapping[str, str]) -> dict[str, str]:
     """Return an issue as the attributes of a dump's post, with DUPLICATE_OF."""
-    text, address = _COMMENT.sub("", issue.get("body", "")), issue.get("html_url") or issue.get("url", "")
-    comments = [comment.get("body", "") for comment in _objects(issue, "comments")]
-    numbers = filter(None, _DUPLICATE.findall("\n".join([text, *comments])))
-    authors = _objects(issue, "author") + _objects(issue, "user")
+    address = issue.get("html_url") or issue.get("url", "")
+    found = _ADDRESS.search(address)
+    repository, kind, number = found.groups() if found else ("", "issues", issue.get("number", ""))
+    body, others = _without_remarks(issue.get("body", ""), repository)
+    for comment in _values(issue, "comments", "body"):
+        others |= _without_remarks(comment, repository)[1]
     attributes = {
-        "Id": issue.get("number", ""),
-        "PostTypeId": "0" if "pull_request" in issue or _PULL.search(address) else "1",
+        "Id": _issue_id(repository, number),
+        "PostTypeId": "0" if "pull_request" in issue or kind == "pull" else "1",
         "Title": issue.get("title", ""),
-        "Body": as_html(_DUPLICATE.sub(lambda match: "" if match[1] else match[0], _TEMPLATE.sub("", text))),
-        "Tags": join_tags(label.get("name", "") for label in _objects(issue, "labels")),
+        "Body": as_html(_TEMPLATE.sub("", body)),
+        "Tags": issue.get("labels", ""),
         "CreationDate": issue.get("created_at") or issue.get("createdAt", ""),
         URL: address,
-        "OwnerDisplayName": next((author.get("login", "") for author in authors), ""),
-        DUPLICATE_OF: " ".join(sorted({number for number in numbers if number != issue.get("number")})),
+        "OwnerDisplayName": next(iter(_values(issue, "author", "login") + _values(issue, "user", "login")), ""),
     }
-    return {name: value for name, value in attributes.items() if value}
+    others.discard(attributes["Id"])
+    return {name: value for name, value in attributes.items() if value} | {DUPLICATE_OF: " ".join(sorted(others))}
 
 
-def _objects(issue: Mapping[str, str], name: str) -> list[dict[str, str]]:
-    """Return the objects of a field that holds one or a list of them; none for other values, such as a count."""
+def _issue_id(repository: str, number: str) -> str:
+    return f"{repository}#{number}" if repository else number
+
+
+def _without_remarks(text: str, repository: str) -> tuple[str, set[str]]:
+    """Return a text without comments and without the remarks of what it duplicates, and the ids that these name."""
+    text = _COMMENT.sub("", text)
+    said = _NOT_SAID.sub(lambda match: " " * len(match[0]), text)
+    remarks: list[re.Match[str]] = []
+    for sentence in _SENTENCE.finditer(said):
+        doubts = list(_DOUBT.finditer(said, *sentence.span()))
+        if "?" not in sentence[1] and not any(doubt[1] for doubt in doubts):
+            remarks += _DUPLICATE.finditer(said, sentence.start(), doubts[0].start() if doubts else sentence.end())
+    named = [of_issue for remark in remarks for of_issue in _ONE_ISSUE.findall(remark[0])]
+    is_own = repository.lower()  # as GitHub reads names
+    others = {_issue_id(other if other.lower() not in ("", is_own) else repository, number) for other, number in named}
+    borders = [0, *(border for remark in remarks for border in remark.span()), len(text)]
+    return "".join(text[start:stop] for start, stop in zip(borders[::2], borders[1::2], strict=True)), others
+
+
+def _values(issue: Mapping[str, str], field: str, name: str) -> list[str]:
+    """Return a value of the objects in a field, which holds one or a list of them; none of others, such as a count."""
     try:
-        value = json.loads(issue.get(name, "null"))
-    except ValueError:
+        value = json.loads(issue.get(field, "null"))
+    except (ValueError, RecursionError):
         return []
-    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
+    objects = value if isinstance(value, list) else [value]
+    return [str(item[name]) for item in objects if isinstance(item, dict) and item.get(name) is not None]

@@ -196,7 +196,8 @@ class Account:
     def check_rejects(self, settings: IngestSettings, folder: str, repeated: int = 0) -> None:
         """Raise RejectsError naming the rejects' `folder` if there are too many, with `repeated` ids."""
         rows, rejects = (sum(counts[name] for counts in self._files) for name in ("rows", "rejects"))
-        remedy = '; if each file counts from 1, add --id "", which numbers rows by file' if repeated else ""
+        remedy = '; give each row once; if each file counts from 1, add --id "", which numbers rows by file'
+        remedy = remedy if repeated else ""
         check_rejects(rows, rejects + repeated, settings, folder, remedy)
 
     def check_questions(self, folder: str) -> None:

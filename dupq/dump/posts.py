@@ -5,6 +5,7 @@ column at once; otherwise each value is parsed alone, which finds the broken one
 """
 
 import contextlib
+import csv
 import datetime
 import json
 import re
@@ -22,9 +23,11 @@ MAXIMUM_BODY = 1_000_000  # bytes of UTF-8; a row with a longer body is rejected
 MAXIMUM_TEXT = 1 << 16  # likewise, of any other attribute
 FABRICATED_IDS = (b"1000000001", b"1000000010")  # an invented question and answer, in every dump since June 2025
 
-# The tables while a site is being read; the first column is the key. Which answers are accepted is known at its end.
+# The tables while a site is being read; the first column is the key. Which answers are accepted is known at its end,
+# and so is which row with an id counts: the ids that a row links to are in the same row.
 UNJUDGED_ANSWERS = ANSWERS.remove(ANSWERS.get_field_index("is_accepted"))
-SCHEMAS = {"questions": QUESTIONS, "answers": UNJUDGED_ANSWERS, "links": LINKS, "ids": IDS}
+IDS_AND_LINKS = IDS.append(pa.field("duplicate_of", pa.list_(pa.int64()), nullable=False))
+SCHEMAS = {"questions": QUESTIONS, "answers": UNJUDGED_ANSWERS, "links": LINKS, "ids": IDS_AND_LINKS}
 
 OWN_ID, URL = "OwnId", "Url"  # attributes that only rows of tables from elsewhere have
 
@@ -187,6 +190,8 @@ def dump_tags(text: str) -> str:
         if quoted:
             return join_tags(quoted)
         text = text[1:-1]
+    if text.startswith("{") and text.endswith("}"):  # an array of PostgreSQL
+        return join_tags(next(csv.reader([text[1:-1]]), []))
     separator = next((mark for mark in ",;|" if mark in text), None)
     return join_tags(text.split(separator))
 

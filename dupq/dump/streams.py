@@ -7,6 +7,7 @@ import fcntl
 import io
 import lzma
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,7 +24,7 @@ import pyarrow as pa
 from py7zr.exceptions import PasswordRequired
 
 from dupq import storage
-from dupq.dump.files import Member
+from dupq.dump.files import COMPRESSIONS, Member
 from dupq.errors import DupqError, StorageError
 
 MAXIMUM_RATIO = 200.0  # unpacked bytes per packed byte; dumps have 5 to 10, and more is taken for a bomb
@@ -32,6 +33,15 @@ HARMLESS = 64 << 20  # unpacked bytes that do no harm at any ratio
 _LOCAL_BUFFER = 1 << 20  # bytes of a local file that are read or written at a time
 _BUFFER = 8 << 20  # bytes; from S3 each refill is a request
 _XZ_MEMORY = 256 << 20  # bytes that decoding may take; `xz -9` needs 65 MiB
+
+# Neither a table nor XML begins so.
+_MAGIC = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "bz2": re.compile(rb"BZh[1-9]"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+    "xz": re.compile(rb"\xfd7zXZ\0"),
+}
+_HEAD = 6  # bytes
 
 _Decoder = bz2.BZ2Decompressor | lzma.LZMADecompressor
 _DECODERS: dict[str, Callable[[], _Decoder]] = {
@@ -121,7 +131,8 @@ def local_copy(member: Member) -> Iterator[str]:
     """
     with tempfile.TemporaryDirectory(prefix="dupq-") as folder:
         path = os.path.join(folder, "table")
-        if not (member.is_packed or storage.is_remote(member.uri) or _has_mark(member.uri)):
+        head = b"" if member.is_packed else _head(member)
+        if not (member.is_packed or storage.is_remote(member.uri) or head.startswith(codecs.BOM_UTF8)):
             os.symlink(member.uri, path)
         else:
             with open_member(member) as stream, open(path, "wb") as copy:
@@ -137,9 +148,17 @@ def local_copy(member: Member) -> Iterator[str]:
         yield path
 
 
-def _has_mark(path: str) -> bool:
-    with storage.open_input(path) as file:
-        return bytes(file.read(3)) == codecs.BOM_UTF8
+def _head(member: Member) -> bytes:
+    """Return the first bytes of a file that by its name is not packed. Raises DupqError if it is."""
+    with storage.open_input(member.uri) as file:
+        head = bytes(file.read(_HEAD))
+    if head.startswith(b"PK\3\4") and member.form != "parquet":
+        raise DupqError(f"{member.uri}: a .zip or a workbook of Excel; rename it to end in .zip, or save it as CSV")
+    for codec, magic in _MAGIC.items():
+        if magic.match(head):
+            suffix = next(suffix for suffix, named in COMPRESSIONS.items() if named == codec)
+            raise DupqError(f"{member.uri}: packed by {codec}; rename it to end in {suffix}")
+    return head
 
 
 @contextlib.contextmanager
@@ -197,7 +216,14 @@ def _open_file(uri: str, codec: str | None) -> Iterator[UnpackedStream]:
             source = _DecodedSource(buffered, _DECODERS[codec])
         elif codec:
             source = pa.CompressedInputStream(buffered, codec)
-        yield UnpackedStream(uri, source, packed_bytes, lambda _: packed.tell() / max(1, packed_bytes))
+        try:
+            yield UnpackedStream(uri, source, packed_bytes, lambda _: packed.tell() / max(1, packed_bytes))
+        except DupqError as error:
+            packed.seek(0)
+            head = bytes(packed.read(_HEAD))
+            if codec and len(head) == _HEAD and not _MAGIC[codec].match(head):
+                raise DupqError(f"{uri}: not packed by {codec}, as its name says; rename it") from error
+            raise
 
 
 class _DecodedSource:
@@ -344,4 +370,6 @@ def _is_drained(stream: io.FileIO) -> bool:
 
 
 def _damaged(source: str, reason: Exception | str) -> DupqError:
+    if "unsupported" in f"{type(reason).__name__} {reason}".lower():
+        return DupqError(f"{source}: packed by a method that is not read; unpack it first ({reason})")
     return DupqError(f"{source}: damaged, cut short or no .7z archive ({str(reason) or type(reason).__name__})")

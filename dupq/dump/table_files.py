@@ -1,5 +1,5 @@
-"""Reads tables of any origin and with any columns: JSON, JSON Lines and Parquet by DuckDB, CSV and TSV by a reader of
-our own.
+"""Reads tables of any origin and with any columns: JSON, JSON Lines and Parquet by DuckDB, CSV and TSV by
+`csv_files.py`.
 
 Each row becomes attribute names and texts, like a row of a dump's XML, so that `posts.py` judges all rows alike. An id
 that is not a whole number becomes a hash (`id_number`), which stays the same from night to night; the table `ids` has
@@ -7,39 +7,51 @@ both. Positions count rows from 1; those of CSV count lines.
 """
 
 import contextlib
-import csv
+import datetime
 import itertools
+import json
 import re
 import tempfile
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TextIO
+from html import unescape
+from typing import Literal, NamedTuple
 
 import duckdb
 import pyarrow as pa
 import xxhash
 
-from dupq import storage
 from dupq.dump import files
-from dupq.dump.files import BY_NAME, Columns, Form, Member, Table, column_indices, without_compression
+from dupq.dump.csv_files import CsvFile, Values
+from dupq.dump.files import Columns, Member, Table, column_indices, has_ending, may_have_questions, quoted
 from dupq.dump.parsing import NOT_HTTPS, WITHOUT_ID, Format, ParsedRows, read_rows, sort_rows
-from dupq.dump.posts import OWN_ID, URL, dump_tags, reads_as_time
+from dupq.dump.posts import IDS_AND_LINKS, OWN_ID, URL, dump_tags, reads_as_time
 from dupq.dump.streams import local_copy
-from dupq.dump.xml_files import EXCERPT, BrokenRow, Row
+from dupq.dump.xml_files import EXCERPT, BrokenRow, Row, excerpt
 from dupq.errors import DupqError
-from dupq.tables import IDS, LINKS, REJECTS
+from dupq.tables import IDS, REJECTS
 from dupq.text.tokens import as_html, is_html
 
-Values = Iterator[tuple[int, Sequence[str | None]] | BrokenRow]  # of rows, with their positions
-_OpenTable = tuple[Sequence[str], Callable[[Sequence[int]], Values]]  # column names; reads columns by their indices
+_Origin = Literal["issues", "api", ""]  # GitHub, Stack Exchange's API, or elsewhere
+
+
+class _OpenTable(NamedTuple):
+    """A table that can be read."""
+
+    names: Sequence[str]  # of its columns
+    nested: Collection[str]  # those with lists or objects
+    read: Callable[[Sequence[int]], Values]  # columns by their indices
+
 
 _IN_FILE = re.compile(r"""(?: in)? file ["'][^"']*/dupq-[^"']*["']""")  # what DuckDB reads is a copy or a link
 _MEMORY = "1GB"  # beyond it DuckDB writes to TMPDIR
 NO_TEXT = "neither title nor text"
+NO_OBJECT = "no JSON object, or more than one"
 REPEATED = "an id that a later row has"
 _ROW_NUMBER = "RowNumber"  # an attribute of rows without an id
 
+_SHOWN = 60  # bytes of a file without objects
 _ROWS = 2_048  # read at a time
 _NUMBERS = (
     *("Id", "PostTypeId", "ParentId", "Score", "ViewCount", "AnswerCount", "AcceptedAnswerId", "OwnerUserId"),
@@ -51,6 +63,14 @@ _ADDRESS = re.compile(r"https://[^\s\"'<>\\]{1,2000}", re.IGNORECASE)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,13}")
 _HASHED = 1 << 47  # the lowest number of a hashed id
 _FILE_ROWS = 10**9  # the distance between the row numbers of two files without ids
+_WIDE = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins
+_ISSUE = {"number", "title", "body"}  # fields of GitHub
+_API = {"question_id", "title", "is_answered"}  # of Stack Exchange
+_EPOCH = re.compile(r"1[0-9]{9}|1[0-9]{12}")  # seconds or milliseconds since 1970, from 2001 on
+_LINES = ", format='newline_delimited', ignore_errors=true"  # how JSON Lines are read
+_MISSING = {"csv": r"\N", "json": "NaN"}  # as databases and Python write what they do not have
+_VALUES = "json"  # DuckDB's only column if there are no objects
+_PAGE = "JSON[]"  # the type of a field that may hold the rows
 _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # by XML
 
 
@@ -67,113 +87,45 @@ def database(source: str) -> Iterator[duckdb.DuckDBPyConnection]:
                 raise DupqError(f"{source}: cannot be read ({reason})") from error
 
 
-# Rows of CSV and TSV files, each on its own, so that a broken one costs no other.
-#
-# Quotes are read as in RFC 4180. Tables in the wild also have quotes that quote nothing: `"All lives" or not?`, or one
-# that is never closed and would swallow all following rows. So if a row cannot be read, or has too many or too few
-# fields, its first line is read again alone with its quotes as text. If that is not a row either, the line is broken.
-
-NOT_UTF8 = "not UTF-8 (save the file as UTF-8; in Excel: CSV UTF-8)"
-
-_LONGEST = 8 << 20  # characters of a row
-_SEPARATORS = ",;\t|"
-_WIDE = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what Python reads in place of other bytes
-
-csv.field_size_limit(_LONGEST)  # for the whole process
-
-
-class CsvFile:
-    """The column names and the rows of an open CSV file."""
-
-    def __init__(self, file: TextIO, source: str) -> None:
-        """Read the header. Raises DupqError naming `source` for an empty file."""
-        self._file, self._source = file, source
-        self._number = 0  # of the last line
-        self._row: list[str] = []  # the lines of the last row
-        self._again = deque[str]()  # lines that were put back
-        header = next((line for line in self._lines() if line.strip() and not line.lower().startswith("sep=")), "")
-        if not header:
-            raise DupqError(f"{source}: empty, without a header that names its columns")
-        self._put_back([header])
-        fields = {separator: len(next(csv.reader([header], delimiter=separator))) for separator in _SEPARATORS}
-        self._separator = "\t" if _has_ending(source, ".tsv") else max(fields, key=lambda mark: fields[mark])
-        self.names = [name.strip() for name in self._record() or ()]
-
-    def rows(self, indices: Sequence[int]) -> Values:
-        """Yield the number of each row's first line, from 1, and its fields at the `indices`."""
-        while (fields := self._record()) is not None:
-            line, text = self._number - len(self._row) + 1, self._row[0].rstrip("\r\n")
-            if len(fields) != len(self.names) and text.strip():
-                self._put_back(self._row[1:])
-                fields = text.split(self._separator)
-            if not "".join(fields).isascii() and any(map(_NOT_UTF8.search, fields)):
-                shown = text.encode(errors="surrogateescape").decode(errors="replace")
-                yield BrokenRow(line, NOT_UTF8, shown[:EXCERPT])
-            elif len(fields) == len(self.names):
-                yield line, [fields[index] for index in indices]
-            elif text.strip():
-                reason = f"{len(fields)} fields where the header has {len(self.names)}"
-                yield BrokenRow(line, "quotes that do not match" if '"' in text else reason, text[:EXCERPT])
-
-    def _record(self) -> list[str] | None:
-        """Return the fields of the next row, empty if it cannot be read; None at the end."""
-        self._row = []
-        try:
-            return next(csv.reader(self._lines(), delimiter=self._separator, strict=True), None)
-        except csv.Error:
-            return []
-
-    def _lines(self) -> Iterator[str]:
-        """Yield the next lines, as lines of one row."""
-        size = 0
-        while line := self._again.popleft() if self._again else self._file.readline(_LONGEST):
-            self._number += 1
-            self._row.append(line)
-            size += len(line)
-            if size >= _LONGEST:
-                if len(self._row) == 1:
-                    raise DupqError(f"{self._source}: line {self._number:,} is longer than {_LONGEST >> 20} MiB")
-                raise csv.Error("too long")
-            yield line
-
-    def _put_back(self, lines: Sequence[str]) -> None:
-        self._again.extendleft(reversed(lines))
-        self._number -= len(lines)
-
-
 def read_table(member: Member, table: Table, columns: Columns) -> Iterator[Row | BrokenRow]:
     """Yield every row of a file in order. Memory: some thousand rows.
 
     Raises DupqError naming the file if it cannot be read, and for missing columns.
     """
-    with local_copy(member) as path, _open_table(path, member.source, member.form) as (names, read):
-        indices, is_github = _attribute_indices(names, member, table, columns)
+    with local_copy(member) as path, _open_table(path, member, columns) as opened:
+        indices, origin = _attribute_indices(opened, member, table, columns)
         has_own_ids = table == "table"
-        if is_github or "PostTypeId" in indices:  # which tell questions from other posts
+        if origin == "issues" or "PostTypeId" in indices:  # which tell questions from other posts
             table = "posts"
-        values = read(list(indices.values()))
+        values = opened.read(list(indices.values()))
         head = list(itertools.islice(values, _ROWS))
         first = [dict(zip(indices, row[1], strict=True)) for row in head if not isinstance(row, BrokenRow)]
         text = [row.get("Body") for row in first]
-        dates = [date for row in first if (date := row.get("CreationDate"))]
+        dates = [_iso_date(date) for row in first if (date := row.get("CreationDate"))]
         is_dated = table == "posts" or columns.date is not None or 2 * sum(map(reads_as_time, dates)) >= len(dates)
         # pandas writes a column of whole numbers as floats if one is missing; else 2 and 2.0 are two ids
         ids = filter(None, (row.get("Id") for row in first))
         are_floats = table == "posts" or all(map(_WHOLE_FLOAT.fullmatch, ids))
         numbers = _NUMBERS if are_floats else _NUMBERS[1:]
-        html = table != "table" or ("Body" in indices and is_html(names[indices["Body"]], text, columns.format))
+        is_known = origin == "issues" or (columns.markup == "auto" and (table != "table" or origin == "api"))
+        body = opened.names[indices["Body"]] if "Body" in indices else ""
+        html = is_known or is_html(body, text, columns.markup)
+        missing = _MISSING.get(member.form)
         for number, row in enumerate(itertools.chain(head, values), 1):
             if isinstance(row, BrokenRow):
                 yield row
                 continue
-            attributes = {name: value for name, value in zip(indices, row[1], strict=True) if value}
-            if not is_dated:  # its name alone said that it has dates
-                attributes.pop("CreationDate", None)
-            if is_github:
+            attributes = {
+                name: value for name, value in zip(indices, row[1], strict=True) if value and value != missing
+            }
+            if origin == "issues":
                 attributes = files.issue_attributes(attributes)
             elif "Id" not in indices:
                 attributes[_ROW_NUMBER] = str(number)
+            if origin == "api" and "Title" in attributes:
+                attributes["Title"] = unescape(attributes["Title"])
+            if not is_dated:  # its name alone said that it has dates
+                attributes.pop("CreationDate", None)
             if has_own_ids and "Id" in attributes:
                 attributes[OWN_ID] = attributes["Id"]
             yield _row(row[0], attributes, table, html, numbers)
@@ -181,63 +133,77 @@ def read_table(member: Member, table: Table, columns: Columns) -> Iterator[Row |
 
 def check_table(member: Member, columns: Columns) -> bool:
     """Raise the errors of `read_table` for a table from elsewhere, except those of its rows. Tell if it has ids."""
-    with local_copy(member) as path, _open_table(path, member.source, member.form) as (names, _):
-        indices, is_github = _attribute_indices(names, member, "table", columns)
-    return is_github or "Id" in indices
+    with local_copy(member) as path, _open_table(path, member, columns) as opened:
+        indices, origin = _attribute_indices(opened, member, "table", columns)
+    return origin == "issues" or "Id" in indices
 
 
 def _attribute_indices(
-    names: Sequence[str], member: Member, table: Table, columns: Columns
-) -> tuple[dict[str, int], bool]:
-    """Return the column indices of the attributes that are read, and whether these are GitHub's fields."""
-    if table == "table" and columns == BY_NAME:
-        if member.form == "json" and {"number", "title", "body"} <= set(names):
-            return {name: index for index, name in enumerate(names) if name in files.FIELDS}, True
-        if files.dump_table(names) == "posts":
+    opened: _OpenTable, member: Member, table: Table, columns: Columns
+) -> tuple[dict[str, int], _Origin]:
+    """Return the column indices of the attributes that are read, and where the rows are from.
+
+    Raises DupqError if they are not known, or hold lists or objects.
+    """
+    origin: _Origin = ""
+    if table == "table" and columns.format != "table":
+        if member.form != "csv" and set(opened.names) >= _ISSUE:
+            return files.issue_indices(columns, opened.names, member.source), "issues"
+        if files.dump_table(opened.names) == "posts":
             table = "posts"
-    return column_indices(columns, names, table, member.source), False
+        elif set(opened.names) >= _API:
+            origin = "api"
+    indices = column_indices(columns, opened.names, table, member.source)
+    for attribute, index in indices.items():
+        if (name := opened.names[index]) in opened.nested and attribute != "Tags":
+            remedy = "; pandas writes rows with to_json(orient='records')" if member.form == "json" else ""
+            raise DupqError(f"{member.source}: column {name!r} holds lists or objects, no texts{remedy}")
+    return indices, origin
 
 
 def read_numbered(
     rows: Iterable[Row | BrokenRow], file_format: Format, source: str, file: int, above: str | None
 ) -> ParsedRows:
-    """Parse rows from elsewhere, with numbers as ids, and add the tables `ids` and `links`.
+    """Parse rows from elsewhere, with numbers as ids, and add the table `ids`, with the links of each row.
 
     Rows without an id are numbered; if the table has several files, whose names begin with `above`, from another number
     in each `file`.
     """
     numbered: list[Row | BrokenRow] = []
-    ids, links, more = list[dict[str, object]](), list[dict[str, object]](), Counter[str]()
+    ids, more = list[dict[str, object]](), Counter[str]()
+    file_name = None if above is None else source.removeprefix(above)
     for row in rows:
         if isinstance(row, Row) and row.attributes.get("PostTypeId") == "1":
             own_id, row_number = row.attributes.get(OWN_ID, ""), row.attributes.get(_ROW_NUMBER)
-            number = id_number(row.attributes.get("Id", ""))
+            others = row.attributes.get(files.DUPLICATE_OF)
+            number, related = id_number(row.attributes.get("Id", "")), others.split() if others else []
             if row_number is not None:
                 more[WITHOUT_ID] += 1
                 number = file * _FILE_ROWS + int(row_number)
-                own_id = row_number if above is None else f"{source.removeprefix(above)}:{row_number}"
+                own_id = row_number if file_name is None else f"{file_name}:{row_number}"
+            elif own_id and others is not None and file_name is not None:  # an issue, perhaps without its address
+                own_id, *related = (other if "#" in other else f"{file_name}#{other}" for other in [own_id, *related])
+                number = id_number(own_id)
             if own_id:
                 attributes = {**row.attributes, "Id": str(number), OWN_ID: own_id}
                 if not _ADDRESS.fullmatch(attributes.get(URL, "https://_")):
                     more[NOT_HTTPS] += 1
                     del attributes[URL]
                 row = row._replace(attributes=attributes)
-                ids.append({"question_id": number, "id": own_id, "source": source, "position": row.position})
-                for other in row.attributes.get(files.DUPLICATE_OF, "").split():
-                    links.append({"question_id": number, "related_id": int(other), "link_type": "duplicate"})
+                values = {"question_id": number, "id": own_id, "source": source, "position": row.position}
+                ids.append({**values, "duplicate_of": sorted(set(map(id_number, related)))})
         numbered.append(row)
     parsed = read_rows(numbered, file_format, source)
     rejected = set(parsed.rejects["position"].to_pylist())
-    kept = [row for row in ids if row["position"] not in rejected]
-    tables = {"links": pa.Table.from_pylist(links, LINKS), "ids": pa.Table.from_pylist(kept, IDS)}
-    tables = {name: sort_rows(name, table)[0] for name, table in tables.items()}
-    return replace(parsed, tables=parsed.tables | tables, counts={**parsed.counts, **more})
+    kept = pa.Table.from_pylist([row for row in ids if row["position"] not in rejected], IDS_AND_LINKS)
+    tables = {**parsed.tables, "ids": sort_rows("ids", kept)[0]}
+    return replace(parsed, tables=tables, counts={**parsed.counts, **more})
 
 
 def repeated_ids(ids: Iterable[pa.Table]) -> pa.Table:
     """Return the rejects of the rows of IDS whose question_id a later row has."""
     with database("ids") as connection:
-        batches = (batch for rows in ids for batch in rows.to_batches())
+        batches = (batch for rows in ids for batch in rows.select(IDS.names).to_batches())
         connection.register("ids", pa.RecordBatchReader.from_batches(IDS, batches))
         rejects = connection.sql(
             f"""
@@ -273,6 +239,8 @@ def _row(position: int, values: dict[str, str], table: Table, html: bool, number
         cleaned = {name: (value, 0) if name in _IDS else _FORBIDDEN.subn("", value) for name, value in values.items()}
         attributes = {name: value for name, (value, _) in cleaned.items() if value}
         forbidden = sum(count for _, count in cleaned.values())
+    if "CreationDate" in attributes:
+        attributes["CreationDate"] = _iso_date(attributes["CreationDate"])
     for name in attributes.keys() & set(numbers):
         whole = _WHOLE_FLOAT.fullmatch(attributes[name])
         attributes[name] = whole[1] if whole else attributes[name]
@@ -287,46 +255,146 @@ def _row(position: int, values: dict[str, str], table: Table, html: bool, number
     return Row(position, attributes, content, forbidden)
 
 
+def _iso_date(text: str) -> str:
+    """Return a date as ISO 8601 has it, if it is in seconds or milliseconds since 1970."""
+    if not _EPOCH.fullmatch(text):
+        return text
+    return datetime.datetime.fromtimestamp(int(f"{text:0<13}") / 1000, datetime.UTC).isoformat()
+
+
 @contextlib.contextmanager
-def _open_table(path: str, source: str, form: Form) -> Iterator[_OpenTable]:
+def _open_table(path: str, member: Member, columns: Columns) -> Iterator[_OpenTable]:
     """Open a table. DuckDB reads all but CSV, where it would lose the rows after a quote that is never closed."""
+    source = member.source
     with open(path, "rb") as content:
-        if form != "parquet" and content.read(2).startswith(_WIDE):
+        head = content.read(4)
+        if member.form != "parquet" and (head.startswith(_WIDE) or b"\0" in head):
             raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; save it as UTF-8")
-    if form == "csv":
+    if member.form == "csv":
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
             file = CsvFile(text, source)
-            yield file.names, file.rows
+            yield _OpenTable(file.names, (), file.rows)
         return
-    is_lines = _has_ending(source, ".jsonl", ".ndjson")
-    lines = ", format='newline_delimited', ignore_errors=true" if is_lines else ""
-    table = "read_parquet(?, binary_as_string=true)"
-    if form == "json":  # rare fields are columns too
-        table = f"read_json(?, maximum_depth=1, sample_size=-1, map_inference_threshold=-1{lines})"
     with database(source) as connection:
-        described = connection.execute(f"DESCRIBE SELECT * FROM {table}", [path]).fetchall()
-        names = [name for name, *_ in described]
-        quoted = ['"{}"'.format(name.replace('"', '""')) for name in names]
-        columns = [
-            f"to_json({column})::VARCHAR" if type_name.endswith("]") else f"{column}::VARCHAR"
-            for column, (_, type_name, *_) in zip(quoted, described, strict=True)
-        ]
-        if form == "json":
-            if names == ["json"]:  # DuckDB's name for values that are no objects
-                expected = "a list of objects, or one object per line, expected"
-                raise DupqError(f"{source}: {expected}; it has none, or others")
-            types, columns = ", ".join(f"{column}: 'VARCHAR'" for column in quoted), quoted
-            table = f"read_json(?, columns={{{types}}}{lines})"
-
-        def read(indices: Sequence[int]) -> Values:
-            query = f"SELECT {', '.join(columns[index] for index in indices)} FROM {table}"
-            batches = connection.sql(query, params=[path]).to_arrow_reader(_ROWS)
-            rows = (zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
-            return enumerate(itertools.chain.from_iterable(rows), 1)
-
-        yield names, read
+        yield _parquet(connection, path) if member.form == "parquet" else _json(connection, path, source, columns)
 
 
-def _has_ending(source: str, *endings: str) -> bool:
-    """Return whether a file, which may be compressed or in an archive, has one of these endings."""
-    return without_compression(storage.name(source)).lower().endswith(endings)
+def _parquet(connection: duckdb.DuckDBPyConnection, path: str) -> _OpenTable:
+    table = "read_parquet(?, binary_as_string=true)"
+    types = _types(connection, table, path)
+    nested = {name for name, type_name in types.items() if _is_nested(type_name)}
+
+    def read(indices: Sequence[int]) -> Values:
+        names = [list(types)[index] for index in indices]
+        columns = [f"to_json({_sql(name)})" if name in nested else _sql(name) for name in names]
+        return _rows(connection, [f"{column}::VARCHAR" for column in columns], table, path)
+
+    return _OpenTable(list(types), nested, read)
+
+
+def _json(connection: duckdb.DuckDBPyConnection, path: str, source: str, columns: Columns) -> _OpenTable:
+    """Open objects in a list, or each in a line of its own. Pages of objects are written so before.
+
+    Raises DupqError if there are no objects, or only one without a question.
+    """
+    how = _LINES if has_ending(source, ".jsonl", ".ndjson") else ""
+    types = _json_types(connection, path, how)
+    if list(types) == [_VALUES] or (_PAGE in types.values() and not may_have_questions(columns, types)):
+        path, how = _without_pages(connection, path, how, columns), _LINES
+        types = _json_types(connection, path, how)
+    names, is_one = list(types), len(list(itertools.islice(_json_values(connection, path, how), 2))) == 1
+    if names == [_VALUES]:
+        with open(path, "rb") as content:
+            begin = excerpt(content.read(_SHOWN).strip())
+        expected = "a list of objects, or one object per line, expected"
+        raise DupqError(f"{source}: {expected}; it has none, or others; it begins {begin!r}")
+    if is_one and not may_have_questions(columns, names):
+        raise DupqError(
+            f"{source}: one object, not a list of them; take the list out of it (jq '.FIELD' FILE > ROWS.json), or "
+            f"write rows (pandas: to_json(orient='records')); its fields are {quoted(names)}"
+        )
+
+    def read(indices: Sequence[int]) -> Values:
+        fields = ", ".join(f"{_sql(name)}: 'VARCHAR'" for name in names)
+        rows = _rows(
+            connection, [_sql(names[index]) for index in indices], f"read_json(?, columns={{{fields}}}{how})", path
+        )
+        return _with_broken_lines(rows, path) if how else rows
+
+    return _OpenTable(names, {name for name, type_name in types.items() if _is_nested(type_name)}, read)
+
+
+def _json_types(connection: duckdb.DuckDBPyConnection, path: str, how: str) -> dict[str, str]:
+    """Return the fields of all objects, also rare ones, and their types."""
+    return _types(connection, f"read_json(?, maximum_depth=2, sample_size=-1, map_inference_threshold=-1{how})", path)
+
+
+def _json_values(connection: duckdb.DuckDBPyConnection, path: str, how: str) -> Iterator[str | None]:
+    """Yield the JSON of each value in a list, or in a line; None for one that cannot be read."""
+    rows = connection.cursor().execute(f"FROM read_json(?, records=false, columns={{json: 'JSON'}}{how})", [path])
+    while row := rows.fetchone():  # which reads on only now
+        yield row[0]
+
+
+def _without_pages(connection: duckdb.DuckDBPyConnection, path: str, how: str, columns: Columns) -> str:
+    """Write the rows of pages as JSON Lines, and return the path: of lists in lists, or of a list in an object."""
+    with open(f"{path}.jsonl", "w", encoding="utf-8") as lines:
+        for value in _json_values(connection, path, how):
+            rows = _rows_of(json.loads(value, parse_float=str), columns) if value else [value]
+            lines.writelines(f"{json.dumps(row)}\n" for row in rows)
+    return lines.name
+
+
+def _rows_of(value: object, columns: Columns) -> Iterator[object]:
+    """Yield the values in a list, also one in a list, and those in the only list of objects in a page."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _rows_of(item, columns)
+        return
+    if isinstance(value, dict) and not may_have_questions(columns, value):
+        lists = [of for of in value.values() if isinstance(of, list) and all(isinstance(item, dict) for item in of)]
+        if len(lists) == 1:
+            yield from lists[0]
+            return
+    yield value
+
+
+def _with_broken_lines(rows: Values, path: str) -> Values:
+    """Yield rows of JSON Lines. One that DuckDB read no value of may be none, or of other fields."""
+    with open(path, "rb") as file:
+        lines = enumerate(filter(bytes.strip, file), 1)
+        for row in rows:
+            if not isinstance(row, BrokenRow) and not any(row[1]):
+                line = next((line for number, line in lines if number == row[0]), b"")
+                if not _is_object(line):
+                    row = BrokenRow(row[0], NO_OBJECT, excerpt(line.strip()))
+            yield row
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        value = json.loads(line)
+        json.dumps(value, ensure_ascii=False).encode()  # fails for half a character
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict)
+
+
+def _types(connection: duckdb.DuckDBPyConnection, table: str, path: str) -> dict[str, str]:
+    """Return the names and the types of the columns of a table."""
+    return {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE FROM {table}", [path]).fetchall()}
+
+
+def _is_nested(kind: str) -> bool:
+    return kind.endswith("]") or kind.startswith(("STRUCT(", "MAP(", "UNION("))
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, columns: Sequence[str], table: str, path: str) -> Values:
+    """Yield the rows of a table with their numbers from 1."""
+    batches = connection.sql(f"SELECT {', '.join(columns)} FROM {table}", params=[path]).to_arrow_reader(_ROWS)
+    rows = (zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
+    return enumerate(itertools.chain.from_iterable(rows), 1)
+
+
+def _sql(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import TypedDict
 
 from dupq import storage
@@ -37,7 +38,7 @@ from dupq.system import prefetch, thread_map
 from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS, conform
 from dupq.text.keys import are_among
 
-VERSIONS = {"ingest": 4}  # raise it when the tables change, as that of a stage
+VERSIONS = {"ingest": 5}  # raise it when the tables change, as that of a stage
 SCHEMAS: dict[str, pa.Schema] = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS, "ids": IDS}
 
 _PARSERS = 2  # threads that parse and write what one thread unpacks
@@ -209,22 +210,44 @@ def repeated(ids: Sequence[Partition]) -> pa.Table:
 
 def make_shards(run: Run, rows: SiteRows, shard_rows: int) -> dict[str, SiteTable]:
     """Return the tables of a site, in shards."""
-    shards = {table: _shards_of(run, table, rows, shard_rows) for table in rows.partitions if table != "answers"}
-    if "answers" in rows.partitions:  # the questions say which are accepted
-        accepted = run.write("accepted", accepted_ids)(Streamed(shards["questions"]))
-        shards["answers"] = _shards_of(run, "answers", rows, shard_rows, accepted)
+    ordered = {table: _ordered(run, table, rows) for table in rows.partitions}
+    if "ids" in ordered:
+        links = run.record("links_of_rows", write_links)(ordered["ids"], run.folder)
+        ordered["links"] = [Partition(*partition) for partition in links]
+
+    def shards_of(table: str, accepted: str | None = None) -> SiteTable:
+        ranges, schema = zipped(plan_shards(ordered[table], shard_rows)), SCHEMAS[table]
+        return run.map(f"shards-{shard_rows}/{table}", row_groups, schema)(ranges, schema.names, accepted)
+
+    shards = {table: shards_of(table) for table in ordered if table != "answers"}
+    if "answers" in ordered:  # the questions say which are accepted
+        shards["answers"] = shards_of("answers", run.write("accepted", accepted_ids)(Streamed(shards["questions"])))
     return shards
 
 
-def _shards_of(run: Run, table: str, rows: SiteRows, shard_rows: int, accepted: str | None = None) -> SiteTable:
+def _ordered(run: Run, table: str, rows: SiteRows) -> list[Partition]:
+    """Return the partitions of a table in the order of their keys, without the rows whose id a later row has."""
     partitions = rows.partitions[table]
-    if not are_ordered(partitions) or (table == "ids" and rows.repeated):
-        ordered, left_out = run.record(f"sorted_{table}", sort_partitions)(partitions, table, run.folder)
-        partitions = [Partition(*partition) for partition in ordered]
-        for file, count in left_out if table != "ids" else ():
-            rows.account.leave_out(file, table, count)
-    ranges = zipped(plan_shards(partitions, shard_rows))
-    return run.map(f"shards-{shard_rows}/{table}", row_groups, SCHEMAS[table])(ranges, accepted)
+    if are_ordered(partitions) and not (table == "ids" and rows.repeated):
+        return partitions
+    ordered, left_out = run.record(f"sorted_{table}", sort_partitions)(partitions, table, run.folder)
+    for file, count in left_out if table != "ids" else ():
+        rows.account.leave_out(file, table, count)
+    return [Partition(*partition) for partition in ordered]
+
+
+@step(makes=JSON)
+def write_links(ids: Sequence[Partition], folder: str) -> list[Partition]:
+    """Write the links that the rows of a table from elsewhere name, as partitions; those of `ids` are ordered."""
+    links = []
+    for number, partition in enumerate(ids):
+        rows = all_rows(partition.uri).combine_chunks()
+        related = rows["duplicate_of"].combine_chunks()
+        of_rows = rows["question_id"].take(pc.list_parent_indices(related))
+        columns = [of_rows, pc.list_flatten(related), ["duplicate"] * len(of_rows), [None] * len(of_rows)]
+        table = pa.table(columns, schema=LINKS)
+        links.append(_write(_partition(storage.join(folder, "sorted"), "links", f"{number:06d}"), table))
+    return links
 
 
 def are_ordered(partitions: Sequence[Partition]) -> bool:
@@ -304,14 +327,13 @@ def plan_shards(partitions: Sequence[Partition], rows: int) -> list[list[RowRang
 
 
 @step(makes=ANY)
-def row_groups(ranges: Sequence[RowRange], accepted: str | None) -> Iterator[pa.Table]:
-    """Yield the row groups of a shard; `accepted` is the file of accepted ids for shards of answers."""
+def row_groups(ranges: Sequence[RowRange], names: Sequence[str], accepted: str | None) -> Iterator[pa.Table]:
+    """Yield the columns `names` of a shard, in row groups; `accepted` is the file of accepted ids for answers."""
     for rows in _joined((all_rows(uri).slice(start, rows) for uri, start, rows in ranges), _ROW_GROUP_BYTES):
-        if accepted is None:
-            yield rows
-        else:
+        if accepted is not None:
             is_accepted = are_among(read_accepted_ids(accepted), rows.column("answer_id").to_numpy())
-            yield rows.append_column(ANSWERS.field("is_accepted"), pa.array(is_accepted))
+            rows = rows.append_column(ANSWERS.field("is_accepted"), pa.array(is_accepted))
+        yield rows.select(names)
 
 
 @step(streamed(columns(QUESTIONS, "accepted_answer_id")), makes=JSON)

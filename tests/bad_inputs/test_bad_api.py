@@ -29,6 +29,16 @@ def zeroed(tensors: dict[str, np.ndarray]) -> None:
     tensors["words.weight"][:] = np.nan
 
 
+class Tensor:
+    """As torch's with a gradient, or in bfloat16."""
+
+    def detach(self) -> "Tensor":
+        return self
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad")
+
+
 CASES: list[tuple[str, Callable[[Path], Any], str, Damage | None]] = [
     ("no run", lambda world: dupq.open_run(str(world / "links")), "no run is here", None),
     ("a path with a zero byte", lambda world: dupq.open_run("a\0b"), "no name of a file or folder", None),
@@ -72,6 +82,22 @@ CASES: list[tuple[str, Callable[[Path], Any], str, Damage | None]] = [
     ("a precision of 2", lambda world: dupq.find_duplicates(["a"], precision=2), "precision=2", None),
     ("no neighbours", lambda world: dupq.find_duplicates(["a"], k=0), "neighbours.k", None),
     ("many neighbours", lambda world: dupq.find_duplicates(["a"], k=10**9), "neighbours.k", None),
+    ("neighbours that are no whole number", lambda world: dupq.find_duplicates(["a"], k=3.0), "k=3.0 is float", None),  # type: ignore[arg-type]
+    ("no such format", lambda world: dupq.find_duplicates(["a"], format="md"), "'md': auto, html, plain", None),  # type: ignore[arg-type]
+    ("a reranker that is a number", lambda world: dupq.find_duplicates(["a"], reranker=5), "reranker= is int", None),  # type: ignore[arg-type]
+    (
+        "vectors in no array",
+        lambda world: dupq.find_duplicates(["a"], encoder=np.array(5.0)),
+        "array of shape ()",
+        None,
+    ),
+    ("vectors in a tensor", lambda world: dupq.find_duplicates(["a"], encoder=lambda _: Tensor()), ".detach()", None),
+    (
+        "a judge of words",
+        lambda world: dupq.find_duplicates(["a b", "a c"], judge=lambda *_: "same"),
+        "returned 'same'",
+        None,
+    ),  # type: ignore[arg-type, return-value]
     ("no such language", lambda world: dupq.find_duplicates(["a"], language="klingon"), "text.language", None),  # type: ignore[arg-type]
     ("its encoder is gone", lambda world: dupq.find_duplicates(["a"], encoder="/nowhere"), "no encoder here", None),
 ]

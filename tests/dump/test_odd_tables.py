@@ -1,30 +1,52 @@
 """Tables as people have them: odd ids, marks, fields, dates and archives, each from file to tables."""
 
+import bz2
+import csv
+import gzip
+import io
 import json
+import lzma
+import os
+import random
+import re
 import shutil
 import zipfile
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from inline import without_ray
 
 from dupq.dump.files import Columns, column_indices
 from dupq.dump.posts import dump_tags
+from dupq.dump.sites import find_sites
+from dupq.dump.table_files import id_number
 from dupq.errors import DupqError
 from dupq.pipelines.ingest import IngestJob, ingest
 
 
-def questions(tmp_path: Path, columns: Columns | None = None, **files: str | bytes) -> list[tuple]:
-    (folder := tmp_path / "in").mkdir()
+def questions(
+    tmp_path: Path, columns: Columns | None = None, settings: tuple[str, ...] = (), **files: str | bytes
+) -> list[tuple]:
+    (folder := tmp_path / "in").mkdir(parents=True)
     for name, content in files.items():
         path = folder / name.replace("_", ".")
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     with without_ray():
-        ingest(IngestJob((str(folder),), str(tmp_path / "out"), "faq", columns or Columns()))
+        ingest(IngestJob((str(folder),), str(tmp_path / "out"), "faq", columns or Columns(), assignments=settings))
     return duckdb.sql(
         f"SELECT question_id, title, id FROM '{tmp_path}/out/questions/*/*.parquet' "
         f"LEFT JOIN '{tmp_path}/out/ids/*/*.parquet' USING (question_id) ORDER BY ALL"
+    ).fetchall()
+
+
+def links(tmp_path: Path) -> list[tuple]:
+    """The links that the last `questions` made, by ids."""
+    ids = f"'{tmp_path}/out/ids/*/*.parquet'"
+    return duckdb.sql(
+        f"SELECT a.id, b.id FROM '{tmp_path}/out/links/*/*.parquet' l JOIN {ids} a USING (question_id) "
+        f"JOIN {ids} b ON b.question_id = related_id ORDER BY ALL"
     ).fetchall()
 
 
@@ -102,13 +124,94 @@ def test_only_what_says_so_is_a_duplicate(tmp_path: Path) -> None:
     said = ["This is not a duplicate of #1", "> Duplicate of #1", "I don't think that it's a duplicate of #1."]
     said += ["Duplicate of #1, I think", "Not nice. Closing as a duplicate of #1."]
     said[0] += " no duplicate of #1" * 5_000  # hostile: at once, too
-    issues = [{"number": n, "title": "t", "body": body} for n, body in enumerate(said, 2)]
-    issues += [{"number": 1, "title": "t", "body": "b", "url": "https://github.com/wei/pull/issues/1"}]
+    issues = [issue(n, body, "wei/pull") for n, body in enumerate(["b", *said], 1)]
     assert len(questions(tmp_path, a_json=json.dumps(issues))) == 6
-    assert duckdb.sql(f"SELECT question_id FROM '{tmp_path}/out/links/*/*.parquet' ORDER BY 1").fetchall() == [
-        (5,),
-        (6,),
+    assert links(tmp_path) == [("wei/pull#5", "wei/pull#1"), ("wei/pull#6", "wei/pull#1")]
+
+
+def issue(number: int, body: str, repository: str = "") -> dict:
+    row = {"number": number, "title": f"t {number}", "body": body}
+    return row | ({"url": f"https://github.com/{repository}/issues/{number}"} if repository else {})
+
+
+@pytest.mark.parametrize("has_address", [True, False])
+def test_no_link_crosses_from_one_repository_to_another(has_address: bool, tmp_path: Path) -> None:
+    bodies = {n: f"Duplicate of #{n - 1} and #{n + 7}." if n % 3 == 0 else "b" for n in range(1, 301)}
+    files = {
+        f"{name}_json": json.dumps([issue(n, body, f"o/{name}" * has_address) for n, body in bodies.items()])
+        for name in "ab"
+    }
+    assert len(questions(tmp_path, **files)) == 600
+    joined = links(tmp_path)
+    assert len(joined) == 2 * (100 + 97)
+    homes = [[id_.rpartition("#")[0] for id_ in pair] for pair in joined]
+    assert {tuple(pair) for pair in homes} == {
+        (home, home) for home in (["o/a", "o/b"], ["a.json", "b.json"])[not has_address]
+    }
+
+
+def test_the_links_of_a_row_go_with_it(tmp_path: Path) -> None:
+    """An issue in two exports is a repeated id: the last row counts, with what it names."""
+    before = [
+        issue(1, "Duplicate of #2", "o/r"),
+        issue(2, "b", "o/r"),
+        issue(3, "b", "o/r"),
+        issue(4, "Dupe of #2", "o/r"),
     ]
+    dated = {**issue(4, "Dupe of #3", "o/r"), "createdAt": "some day"}  # a row that is rejected, and so not the last
+    after = [issue(1, "Duplicate of #3", "o/r"), dated]
+    questions(tmp_path, Columns(), a_json=json.dumps(before), b_json=json.dumps(after))
+    assert links(tmp_path) == [("o/r#1", "o/r#3"), ("o/r#4", "o/r#2")]
+
+
+def odd_row(drawn: random.Random, form: str) -> dict:
+    """A row of a table, or an issue, which may be right, repeated, wrong or none of the questions."""
+    name, date = ("number", "createdAt") if form == "issues" else ("id", "date")
+    row = {name: drawn.choice([*range(20), None]), "title": drawn.choice(["How?", "Why?", "\0", ""])}
+    row["body"] = drawn.choice(["b", "Duplicate of #3", "No. Dupe of #4 and #5", "Possible duplicate of #6", ""])
+    row[date] = drawn.choice(["2024-01-02T03:04:05Z"] * 5 + ["some day"])
+    if form == "issues" and (address := drawn.choice(["o/r/issues", "o/s/issues", "o/r/pull", ""])):
+        row["url"] = f"https://github.com/{address}/{row['number'] or 0}"
+    return row | ({"PostTypeId": drawn.choice(["1", "1", "2", ""])} if form == "posts" else {})
+
+
+def written(form: str, rows: list[dict]) -> str:
+    if form in ("csv", "posts"):
+        (writer := csv.DictWriter(text := io.StringIO(), list(rows[0]))).writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+    if form == "jsonl":
+        return "".join(f"{json.dumps(row)}{'} ' * (row['title'] == 'Why?')}\n" for row in rows)
+    return json.dumps([rows[:9], rows[9:]] if form == "pages" else rows)
+
+
+@pytest.mark.parametrize("form", ["csv", "posts", "json", "jsonl", "pages", "issues"])
+def test_all_rows_are_somewhere_and_take_with_them_what_was_made_from_them(form: str, tmp_path: Path) -> None:
+    drawn = random.Random(f"{form} {os.environ.get('DUPQ_TEST_SEED', 0)}")
+    rows = {name: [odd_row(drawn, form) for _ in range(40)] for name in "ab"}
+    suffix = {"csv": "csv", "posts": "csv", "jsonl": "jsonl"}.get(form, "json")
+    files = {f"{name}_{suffix}": written(form, of_file) for name, of_file in rows.items()}
+    questions(tmp_path, None, ("ingest.maximum_reject_share=1",), **files)
+
+    counts = json.loads((tmp_path / "out" / "manifest.json").read_text())["sites"]["faq"]
+    tables = {name: f"'{tmp_path}/out/{name}/*/*.parquet'" for name in ("questions", "rejects", "ids", "links")}
+    numbers = {name: duckdb.sql(f"SELECT #1 FROM {table}").fetchall() for name, table in tables.items()}
+    assert counts["rows"] == 80 == len(numbers["questions"]) + len(numbers["rejects"]) + counts["other_posts"]
+    assert sorted(numbers["questions"]) == sorted(numbers["ids"])
+    assert set(numbers["links"]) <= set(numbers["ids"])
+    places = dict(
+        duckdb.sql(f"SELECT question_id, (source[-len('.{suffix}') - 1], position) FROM {tables['ids']}").fetchall()
+    )
+    for number, related in duckdb.sql(f"SELECT question_id, related_id FROM {tables['links']}").fetchall():
+        name, position = places[number]
+        body = rows[name][position - 1]["body"]
+        home = (
+            name + f".{suffix}"
+            if "url" not in (row := rows[name][position - 1])
+            else "/".join(row["url"].split("/")[3:5])
+        )
+        assert related in {id_number(f"{home}#{other}") for other in re.findall(r"(?:Dup\w+ of|and) #(\d)", body)}
+    assert (len(numbers["links"]) > 0) == (form == "issues")
 
 
 def test_a_table_with_the_dumps_columns_is_a_dump_in_any_form(tmp_path: Path) -> None:
@@ -135,3 +238,42 @@ def test_what_a_zip_keeps_packed_is_told(tmp_path: Path, capsys: pytest.CaptureF
         archive.writestr("b.csv.gz", "")
     ingest(IngestJob((str(tmp_path / "z.zip"),), str(tmp_path / "out")))
     assert "z.zip/b.csv.gz (is packed itself" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        ("_delta_log/00000000000000000000.json", "a table of Delta, .*delta_scan"),
+        ("metadata/00001-ab.metadata.json", "a table of Iceberg, .*iceberg_scan"),
+        (".hoodie/hoodie.properties", "a table of Hudi, .*Spark"),
+    ],
+)
+@pytest.mark.parametrize("above", [0, 1])
+def test_the_files_of_a_table_format_are_not_read_one_by_one(mark: str, said: str, above: int, tmp_path: Path) -> None:
+    (data := tmp_path / "lake" / "faq" / "data" / "day=1").mkdir(parents=True)
+    duckdb.sql(f"COPY (SELECT 1 AS id, 'deleted' AS title) TO '{data}/a.parquet'")
+    (marked := tmp_path / "lake" / "faq" / mark).parent.mkdir()
+    marked.write_text("{}")
+    with pytest.raises(DupqError, match=rf"lake/faq: {said}"):
+        find_sites([str(tmp_path / "lake") if above else str(tmp_path / "lake" / "faq")])
+
+
+def test_a_pipe_is_told(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    for uri in (str(tmp_path / "pipe.csv"), "-"):
+        with pytest.raises(DupqError, match="a pipe, which can be read once only"):
+            find_sites([uri])
+
+
+def test_how_a_file_is_packed_is_told_if_its_name_says_otherwise(tmp_path: Path) -> None:
+    packed = {
+        "gz": gzip.compress,
+        "bz2": bz2.compress,
+        "xz": lzma.compress,
+        "zst": lambda text: pa.compress(text, "zstd", asbytes=True),
+    }
+    for suffix, pack in packed.items():
+        with pytest.raises(DupqError, match=rf"a\.csv: packed by .*; rename it to end in \.{suffix}"):
+            questions(tmp_path / suffix, a_csv=pack(b"title\na\n"))
+        with pytest.raises(DupqError, match=r"not packed by .*, as its name says"):
+            questions(tmp_path / f"not {suffix}", **{f"a_csv_{suffix}": b"title\na\n"})

@@ -238,8 +238,8 @@ def test_a_second_part_that_is_cut_short_or_none_is_damage(suffix: str, tmp_path
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("content", [POSTS * 100, noise(1000)])
-def test_other_content_than_the_name_says_is_damage(suffix: str, content: bytes, tmp_path: Path) -> None:
-    with pytest.raises(DupqError, match="damaged or cut short"):
+def test_other_content_than_the_name_says_is_told(suffix: str, content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(DupqError, match=r"not packed by .*, as its name says; rename it"):
         read(packed(tmp_path, suffix, content))
 
 

@@ -8,11 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dupq.dump import files
+from dupq.dump.csv_files import NOT_UTF8
 from dupq.dump.files import Columns, DumpSite, Member, column_indices
 from dupq.dump.parsing import WITHOUT_ID, ParsedRows
 from dupq.dump.posts import dump_tags
 from dupq.dump.reading import Ingest, batches, check_columns, file_ranges
-from dupq.dump.table_files import NOT_UTF8, id_number, repeated_ids
+from dupq.dump.table_files import NO_OBJECT, NO_TEXT, id_number, repeated_ids
 from dupq.errors import DupqError
 from dupq.settings.sections import IngestSettings
 from dupq.tables import IDS
@@ -250,10 +252,22 @@ def test_tags_lose_what_a_json_list_spells_and_no_text_may_have(tmp_path: Path) 
     [
         ("a.csv", b"", "empty, without a header that names its columns"),
         ("a.csv", "id,title\n1,a".encode("utf-16"), "encoded in UTF-16 or UTF-32; save it as UTF-8"),
+        ("a.csv", "id,title\n1,a".encode("utf-16-le"), "encoded in UTF-16 or UTF-32; save it as UTF-8"),
+        ("a.csv", b"PK\3\4\x14\0\6\0", "a .zip or a workbook of Excel; rename it to end in .zip, or save it as CSV"),
+        (
+            "a.ndjson",
+            b'{"title": "a"},\n{"title": "b"},\n',
+            "a list of objects, or one object per line, expected; it ha",
+        ),
         ("a.csv", b"title\n" + b"x" * (9 << 20), "line 2 is longer than 8 MiB"),
         ("a.json", b'[{"title": "a"}, {"tit', "cannot be read (Malformed JSON"),
         ("a.parquet", b"PAR1", "cannot be read ("),
-        ("a.json", b'{"items": [{"title": "a"}]}', "which column is the question?"),
+        ("a.json", b'[["a", 1], ["b", 2]]', "a list of objects, or one object per line, expected"),
+        ("a.json", b'{"columns": ["title"], "index": [0], "data": [["a"]]}', "one object, not a list of them; take"),
+        ("a.json", b'{"0": {"title": "a"}, "1": {"title": "b"}}', "one object, not a list of them; take the list"),
+        ("a.json", b'{"title": {"0": "a", "1": "b"}, "id": {"0": 5, "1": 6}}', "column 'title' holds lists or objects"),
+        ("a.jsonl", b'{"title": {"rendered": "a"}}\n{"title": {"rendered": "b"}}', "column 'title' holds lists or obj"),
+        ("a.json", b'{"data": {"issues": {"nodes": [{"title": "a"}]}}}', "one object, not a list of them; take the li"),
     ],
 )
 def test_a_table_that_cannot_be_read_is_named_in_one_line(name: str, content: bytes, said: str, tmp_path: Path) -> None:
@@ -261,6 +275,149 @@ def test_a_table_that_cannot_be_read_is_named_in_one_line(name: str, content: by
         read(tmp_path / name, content)
     assert str(caught.value).startswith(f"{tmp_path / name}: {said}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '[{"id": 1, "title": "a"}, {"id": 2, "title": "b"}, {"id": 3, "title": "c"}]',
+        '[[{"id": 1, "title": "a"}, {"id": 2, "title": "b"}], [{"id": 3, "title": "c"}]]',  # gh api --slurp
+        '[{"id": 1, "title": "a"}, {"id": 2, "title": "b"}][{"id": 3, "title": "c"}]',  # gh api --paginate
+        '{"items": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"}, {"id": 3, "title": "c"}], "has_more": false}',
+        '{"items": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"}]}{"items": []}'
+        '{"items": [{"id": 3, "title": "c"}]}',
+        '[{"total": 3, "issues": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"}, {"id": 3, "title": "c"}]}]',
+        '{"schema": {"fields": [{"name": "id"}]}, "data": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"},'
+        '{"id": 3, "title": "c"}]}',
+    ],
+)
+def test_pages_of_rows_are_read_as_rows(content: str, tmp_path: Path) -> None:
+    found = read(tmp_path / "a.json", content)
+    assert titles(found) == ["a", "b", "c"]
+    assert found.tables["ids"]["id"].to_pylist() == ["1", "2", "3"]
+    lines = content.replace("][", "]\n[").replace("}{", "}\n{")
+    assert titles(read(tmp_path / "a.jsonl", lines)) == ["a", "b", "c"]
+
+
+def test_lists_in_a_row_make_no_page_of_it(tmp_path: Path) -> None:
+    row = {"title": "a", "answers": [{"title": "x"}], "tags": ["b", "c"]}
+    (question,) = read(tmp_path / "a.json", json.dumps(row)).tables["questions"].to_pylist()
+    assert (question["title"], question["tags"]) == ("a", ["b", "c"])
+
+
+def test_pandas_tables_are_read_or_refused(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(
+        {"id": [7, 8], "title": ["a", "b"], "date": pandas.to_datetime(["2024-01-02T03:04:05"] * 2)}, index=["x", "y"]
+    )
+    for orient, lines in (("records", False), ("records", True), ("table", False)):
+        table.to_json(tmp_path / "a.json", orient=orient, lines=lines)
+        found = read(tmp_path / "a.json").tables["questions"]
+        assert found["question_id"].to_pylist() == [7, 8]
+        assert {date.isoformat() for date in found["creation_date"].to_pylist()} == {"2024-01-02T03:04:05+00:00"}
+    for orient in ("columns", "index", "split", "values"):
+        table.to_json(tmp_path / "a.json", orient=orient)
+        with pytest.raises(DupqError, match=r"records|a list of objects"):
+            read(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_the_apis_texts_and_dates_are_read_as_it_writes_them(form: str, tmp_path: Path) -> None:
+    item = {"question_id": 5, "title": "What&#39;s &quot;x&quot; &amp; y?", "is_answered": True, "body": "a &lt; b"}
+    item |= {"creation_date": 1_700_000_000, "tags": ["c++"]}
+    path = tmp_path / f"a.{form}"
+    with path.open("w", newline="") as file:
+        if form == "csv":
+            writer = csv.DictWriter(file, list(item))
+            writer.writeheader()
+            writer.writerow(item)
+        else:
+            json.dump({"items": [item], "has_more": True, "quota_max": 300}, file)
+    (row,) = read(path).tables["questions"].to_pylist()
+    assert (row["question_id"], row["title"], row["tags"]) == (5, 'What\'s "x" & y?', ["c++"])
+    assert (row["body_html"], row["creation_date"].timestamp()) == ("a &lt; b", 1_700_000_000)
+    assert titles(read(path, columns=Columns(format="table"))) == [item["title"]]
+
+
+def test_lines_that_are_no_json_are_told_as_such(tmp_path: Path) -> None:
+    lines = ['{"title": "a"}', "", '{"title": "b"}TRAIL', '{"title": "\\ud83d"}', '{"note": 1}', '{"title": "c']
+    found = read(tmp_path / "a.jsonl", "\r\n".join(lines))
+    assert titles(found) == ["a"]
+    assert rejects(found) == [(2, NO_OBJECT), (3, NO_OBJECT), (4, NO_TEXT), (5, NO_OBJECT)]
+    assert found.rejects["excerpt"].to_pylist()[0] == '{"title": "b"}TRAIL'
+
+
+# Options on tables that are known
+
+
+ISSUES = [
+    {"number": 7, "title": "t", "body": "Duplicate of #8", "labels": ["x"], "createdAt": "2024-01-02"},
+    {"number": 8, "title": "u", "body": "b"},
+    {"number": 9, "title": "v", "body": "b", "url": "https://github.com/o/r/pull/9"},
+]
+
+
+@pytest.mark.parametrize(
+    "columns", [Columns(title="title"), Columns(text="body", id="number"), Columns(format="plain"), Columns(tags="")]
+)
+def test_options_do_not_change_what_an_issue_is(columns: Columns, tmp_path: Path) -> None:
+    found = read(tmp_path / "a.json", json.dumps(ISSUES), columns)
+    assert found.tables["ids"]["duplicate_of"].to_pylist() == [[8], []]
+    assert found.tables["questions"]["tags"].to_pylist() == [[] if columns.tags == "" else ["x"], []]
+    assert found.counts["other_posts"] == 1
+
+
+@pytest.mark.parametrize("columns", [Columns(id=""), Columns(title="body"), Columns(format="html"), Columns(text="")])
+def test_options_that_no_issue_fits_are_refused_and_a_table_can_be_had(columns: Columns, tmp_path: Path) -> None:
+    with pytest.raises(DupqError, match=r"GitHub issues, which --.* does not fit; .* --format table"):
+        read(tmp_path / "a.json", json.dumps(ISSUES), columns)
+    assert len(titles(read(tmp_path / "a.json", columns=Columns(format="table")))) == 3
+
+
+def test_issues_in_parquet_are_issues(tmp_path: Path) -> None:
+    rows = [{**row, "pull_request": None, "user": {"login": "ann"}} for row in ISSUES[:2]]
+    rows += [{"number": 9, "title": "v", "body": "b", "pull_request": {"url": "x"}}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    found = read(tmp_path / "a.parquet")
+    assert found.tables["questions"]["owner"].to_pylist() == ["ann", "ann"]
+    assert found.counts["other_posts"] == 1
+
+
+def test_options_keep_posts_that_are_no_questions_out_of_a_dumps_own_table(tmp_path: Path) -> None:
+    content = "Id,PostTypeId,Title,Body,Tags\n1,1,How?,<b>,|x|\n2,2,,y,\n"
+    found = read(tmp_path / "a.csv", content, Columns(format="plain", tags=""))
+    (row,) = found.tables["questions"].to_pylist()
+    assert (row["body_html"], row["tags"], found.counts["other_posts"]) == ("<p>&lt;b&gt;</p>", [], 1)
+
+
+# Quotes of CSV
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (["title", "Why, oh why?", '"a, b"', '"Who" said, why?'], ["Why, oh why?", "a, b", '"Who" said, why?']),
+        (["id,title,text", '1, "bread, fast?", "x"'], ["bread, fast?"]),
+        (["id,title,text", '1, "two', 'lines", x', '2, "All" of it?, x'], ["two\nlines", ' "All" of it?']),
+        (["id,title", r'1,"She said \"hi, you\""', r'2,"C:\"'], ['She said "hi, you"', "C:\\"]),
+        (["id,title", r'1,"one \"x\"', r'more, \"y\""', "2,b"], ['one "x"\nmore, "y"', "b"]),
+    ],
+)
+def test_quotes_are_read_as_they_are_meant(lines: list[str], found: list[str], tmp_path: Path) -> None:
+    contents = read(tmp_path / "a.csv", "\n".join(lines))
+    assert titles(contents) == found
+    assert rejects(contents) == []
+
+
+def test_the_reason_is_the_number_of_fields_if_quotes_match(tmp_path: Path) -> None:
+    found = read(tmp_path / "a.csv", 'id,title\n"1","a","b"\n2,"x"y,z\n')
+    assert rejects(found) == [(2, "3 fields where the header has 2"), (3, "quotes that do not match")]
+
+
+def test_what_databases_write_for_a_missing_value_is_none(tmp_path: Path) -> None:
+    (row,) = read(tmp_path / "a.csv", 'id,title,date,tags\n1,t,\\N,"{c++,""a, b""}"\n').tables["questions"].to_pylist()
+    assert (row["creation_date"], row["tags"]) == (None, ["c++", "a, b"])
+    assert rejects(read(tmp_path / "a.json", '[{"title": "a"}, {"title": NaN}]')) == [(2, NO_TEXT)]
 
 
 def test_a_name_that_looks_like_a_pattern_is_none(tmp_path: Path) -> None:
@@ -278,18 +435,86 @@ def test_github_issues_lose_their_template_and_keep_labels_and_duplicates(tmp_pa
     )
     both = {"title": "Crash", "body": body, "labels": [{"name": "bug"}, {"name": "a|b"}]}
     gh = {"number": 7, **both, "createdAt": "2024-01-02T03:04:05Z", "author": {"login": "ann"}}
-    gh |= {"url": "https://github.com/o/r/issues/7", "comments": [{"body": "duplicate of #5, I think"}]}
+    gh |= {"url": "https://github.com/o/r/issues/7", "comments": [{"body": "duplicate of #5, I think"}, {"body": None}]}
     api = {"number": 8, **both, "created_at": "2024-01-02T03:04:05Z", "user": {"login": "ann"}, "comments": 2}
     requests = [{**gh, "number": 9, "url": "https://github.com/o/r/pull/9"}, {**api, "number": 10, "pull_request": {}}]
+    empty = {**gh, "number": 11, "body": None, "url": "https://github.com/o/r/issues/11"}
 
-    found = read(tmp_path / "issues.json", json.dumps([gh, api, *requests, {**gh, "number": 11, "body": None}]))
+    found = read(tmp_path / "issues.json", json.dumps([gh, api, *requests, empty]))
 
-    rows = found.tables["questions"].to_pylist()
-    assert [row["question_id"] for row in rows] == [7, 8, 11]
-    assert [row["body_html"] for row in rows] == ["<p>It broke &lt; 5.</p>"] * 2 + [""]
+    names = {row["question_id"]: row["id"] for row in found.tables["ids"].to_pylist()}
+    rows = sorted(found.tables["questions"].to_pylist(), key=lambda row: names[row["question_id"]])
+    assert [names[row["question_id"]] for row in rows] == ["8", "o/r#11", "o/r#7"]
+    assert [row["body_html"] for row in rows] == ["<p>It broke &lt; 5.</p>", "", "<p>It broke &lt; 5.</p>"]
     assert {(*row["tags"], row["owner"], row["creation_date"].isoformat()) for row in rows} == {
         ("bug", "a b", "ann", "2024-01-02T03:04:05+00:00")
     }
-    links = [(row["question_id"], row["related_id"]) for row in found.tables["links"].to_pylist()]
-    assert links == [(7, 3), (7, 5), (8, 3), (11, 5)]
+    assert {row["id"]: row["duplicate_of"] for row in found.tables["ids"].to_pylist()} == {
+        "o/r#7": sorted(map(id_number, ("o/r#3", "o/r#5"))),
+        "8": [3],
+        "o/r#11": [id_number("o/r#5")],
+    }
     assert found.counts["other_posts"] == 2
+
+
+def duplicates_in(text: str) -> set[str]:
+    """The ids that an issue of o/r with this text names."""
+    issue = {"number": "1", "title": "t", "body": text, "url": "https://github.com/o/r/issues/1"}
+    return set(files.issue_attributes(issue)[files.DUPLICATE_OF].split())
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("Closing as a duplicate of #2.", "o/r#2"),
+        ("It broke. Dupe of #2!", "o/r#2"),
+        ("Duplicate of: #7", "o/r#7"),
+        ("duplicate of issue #8", "o/r#8"),
+        ("**Duplicate of** #2", "o/r#2"),
+        ("_Duplicate of **#16**_", "o/r#16"),
+        ("Duplicate of #2, #5 and #9", "o/r#2 o/r#5 o/r#9"),
+        ("Duplicate of https://github.com/o/r/issues/8", "o/r#8"),
+        ("Duplicate of O/R#8.", "o/r#8"),
+        ("Duplicate of other/my_repo.js#2", "other/my_repo.js#2"),
+        ("Duplicate of [#2](https://github.com/o/r/issues/2)", "o/r#2"),
+        ("```\nsome code\n```\nDuplicate of #2", "o/r#2"),
+        ("Is it bad? Yes. Duplicate of #2 and not #3", "o/r#2"),
+        ("Duplicate of #1, myself", ""),
+    ],
+)
+def test_a_remark_names_all_that_an_issue_duplicates(text: str, named: str) -> None:
+    assert duplicates_in(text) == set(named.split())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Is this a duplicate of #9?",
+        "is this a duplicate of #9",
+        "Duplicate of #9?",
+        "Possible duplicate of #9",
+        "Could be duplicate of #9 or not",
+        "Looks like a duplicate of #9",
+        "Please check if this is a duplicate of #9.",
+        "Duplicate of #9, perhaps",
+        "Duplicate of #8 or #9",
+        "I don't think that it is a\nduplicate of #9",
+        "> Duplicate of #9",
+        "`Duplicate of #9`",
+        "```\nDuplicate of #9\n```",
+        "~~~ text\nDuplicate of #9",
+        "    Duplicate of #9",
+        "<pre>Duplicate of #9</pre>",
+        "- [ ] Duplicate of #9",
+        "Duplicate of pull request #9",
+    ],
+)
+def test_a_guess_a_question_and_code_are_no_remark(text: str) -> None:
+    assert duplicates_in(text) == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["duplicate of #1 ", "no duplicate of #1 ", "`", "<pre", "```\n", "dup of a/", "#1,a."]
+)
+def test_a_hostile_text_takes_no_quadratic_time(text: str) -> None:
+    duplicates_in("dup of " + text * 20_000)

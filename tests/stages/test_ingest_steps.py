@@ -145,7 +145,7 @@ def test_links_are_sorted_by_all_their_columns_and_all_stay(rows_of_a_part: int,
     shards = plan_shards(found, 7)
 
     assert left_out == []
-    made = Run(str(tmp_path), "links").map("links", row_groups, LINKS)(zipped(shards), None)
+    made = Run(str(tmp_path), "links").map("links", row_groups, LINKS)(zipped(shards), LINKS.names, None)
     written_shards = [made.read(number) for number in range(made.partitions)]
     assert [len(shard) for shard in written_shards] == [7] * 8 + [4]
     assert pa.concat_tables(written_shards).combine_chunks().equals(sort_rows("links", links)[0].combine_chunks())
