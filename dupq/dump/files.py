@@ -205,8 +205,8 @@ class Columns:
     id: str | None = None
     tags: str | None = None
     date: str | None = None
-    url: str | None = None
     format: Markup | Literal["table"] = "auto"  # of the text; "table": a table, whatever its columns are called
+    url: str | None = None
 
     @property
     def markup(self) -> Markup:
