@@ -62,16 +62,18 @@ _SHORT_FORM = regex.compile(
     r"\b(what|who|where|when|how|why|that|there|here|it|he|she|i|you|we|they)['’](s|re|m|ve|ll|d)\b", regex.IGNORECASE
 )
 _LONG_FORM = {"s": "is", "re": "are", "m": "am", "ve": "have", "ll": "will", "d": "would"}
-_LATIN_ACCENT = regex.compile(r"(?<=\p{Latin}\p{M}*)\p{Mn}")
 
-# Words whose case tells: "mW" and "MW" (not "PDF"), options, what follows a number, pronouns that are also names.
-_OPTION = regex.compile(r"(?<=(?<![\w\p{Pd}])-)\p{L}(?![\w'])")
+# Words whose case tells: "mW" and "MW" (not "PDF"), pronouns that are also names, options, what follows a number, and
+# functions and variables.
+_OPTION = regex.compile(r"(?<=(?<![\w\p{Pd}])-)\p{L}{1,3}(?![\w'])")
 _CASED = regex.compile(
-    r"(?<![\w'])(?:\p{L}\p{Lu}|\p{Ll}\p{L}?\p{Lu}\p{L}?|\p{Lu}\p{Lu}\p{Ll}|\p{Lu}\p{Ll}\p{Lu}|us|it|who)(?![\w'])"
-    rf"|{_OPTION.pattern}|(?<=\d ?)\p{{L}}{{1,3}}(?![\w'])"
+    r"(?<![\w'])(?:\p{L}\p{Lu}|\p{Ll}\p{L}?\p{Lu}\p{L}?|\p{Lu}\p{Lu}\p{Ll}|\p{Lu}\p{Ll}\p{Lu}|[KMGTP]b|us|it|who)(?![\w'])"
+    rf"|{_OPTION.pattern}|(?<=\d ?)\p{{L}}{{1,3}}(?![\w'])|(?<![\w'])\p{{L}}(?= ?[(^=<>])"
 )
-_MAY_BE_CASED = re.compile(r"[A-Za-z][A-Z]|[^\x00-\x7f]|\d|-\w")
-_LOWER_WORD = regex.compile(r"(?<!\w)\p{Ll}\p{L}{3}")  # a title without one has all words with capitals
+_SIGN_OF_CASE = re.compile(r"[0-9(^=<>]|-\w")
+_MAY_BE_CASED = re.compile(rf"[A-Za-z][A-Z]|[^\x00-\x7f]|[KMGTP]b|{_SIGN_OF_CASE.pattern}")
+# a title of these but not of those has all words with capitals
+_CAPITAL_WORD, _LOWER_WORD = (regex.compile(rf"(?<!\w)\p{{{case}}}\p{{L}}{{3}}") for case in ("Lu", "Ll"))
 
 
 class Title(NamedTuple):
@@ -132,17 +134,15 @@ def _spelt(title: str, language: str) -> str:
         spelt = _SHORT_FORM.sub(lambda form: f"{form[1]} {_LONG_FORM[form[2].lower()]}", spelt)
     if spelt.isascii():
         return spelt
-    read = one_spelling(as_read(spelt))
-    if language == "english":
-        read = _LATIN_ACCENT.sub("", unicodedata.normalize("NFD", read))
-    return spelt if read == as_read(spelt) else unicodedata.normalize("NFC", read)
+    read = as_read(spelt)
+    return spelt if (one := one_spelling(read)) == read else one
 
 
 def _signs(title: str, language: str) -> Iterator[str]:
     """Yield the signs of a title in their order."""
     text = title
     if not text.isascii():
-        text = as_read("".join(map(_raised, text))).replace("″", '"').replace("−", "-")
+        text = as_read("".join(map(_raised, text))).replace("″", '"').replace("−", "-").replace("⁄", "/")
     text = _QUOTED.sub(r"\1", text)
     text = _ASIDE.sub(r"\1", text) if "(" in text else text
     for match in _SIGN.finditer(text):
@@ -172,7 +172,9 @@ def _sign(match: regex.Match[str], text: str, language: str) -> str:
         return "" if _BETWEEN_WORDS.fullmatch(run) else _STYLE.sub("", run) if after.isalpha() else run
     if after:
         run = run.lstrip(_OPENING)
-        return "" if _DASHES.fullmatch(run) and run.strip("-") else run
+        if _DASHES.fullmatch(run):
+            return "-" if after.isdigit() else run.strip("–—")
+        return run
     if before:
         is_word = text[max(0, begin - 2) : begin - 1].isalpha()
         if run[0] == "!" and before.islower() and not is_word:
@@ -197,10 +199,12 @@ def _cased(title: str) -> list[str]:
         return []
     if title.islower():  # by somebody who writes no capitals, but in options
         return _OPTION.findall(title)
-    if not _MAY_BE_CASED.search(title) and all(word not in title for word in (" us", " it", " who")):
+    may_be_cased = _SIGN_OF_CASE if title.isascii() and title[1:].islower() else _MAY_BE_CASED
+    if not may_be_cased.search(title) and all(word not in title for word in (" us", " it", " who")):
         return []
-    words = _CASED.findall(as_read(title))
-    if words and not _LOWER_WORD.search(title):
+    read = as_read(title)
+    words: list[str] = _CASED.findall(read)
+    if words and not _LOWER_WORD.search(read) and len(_CAPITAL_WORD.findall(read)) > 1:
         words = [word for word in words if not word.istitle() or len(word) == 1]
     return words
 
@@ -213,6 +217,9 @@ _OPPOSED = {
         "i'm my mine / your yours / our ours / their theirs / he him his / she her hers",
         "can could may might / should must shall",
         "was were did / will",
+        "is are am / was were",
+        "do does / did",
+        "has have / had",
     ),
     "french": ("et / ou", "il / elle", "mon ma mes / ton ta tes votre vos / son sa ses / notre nos / leur leurs"),
     "german": (
@@ -233,19 +240,18 @@ def choices_of(language: str) -> Callable[[Title], dict[str, str]]:
     """Return a function from a title to what it chooses where there is a choice: of short words with another case, and
     of small words of which only one can be meant. Titles contradict each other if they choose otherwise.
     """
-    meanings: dict[str, tuple[str, str]] = {}
+    meanings: dict[str, list[tuple[str, str]]] = {}
     for group in _OPPOSED.get(language, ()):
         for meaning in group.split(" / "):
             for word in meaning.split(" "):
-                meanings[word] = group, meaning
+                meanings.setdefault(word, []).append((group, meaning))
 
     def choices(title: Title) -> dict[str, str]:
         chosen: dict[str, list[str]] = {}
         for word in title.cased.split():
             chosen.setdefault(word.casefold(), []).append(word)
         for word in title.words.split(" "):
-            if word in meanings:
-                group, meaning = meanings[word]
+            for group, meaning in meanings.get(word, ()):
                 chosen.setdefault(group, []).append(meaning)
         return {choice: " ".join(each) for choice, each in chosen.items()}
 
