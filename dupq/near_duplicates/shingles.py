@@ -126,7 +126,9 @@ def compared(titles: pa.StringArray, texts: pa.StringArray, written: pa.StringAr
     spelled = pa.array([" ".join(title_of(*row).words.replace(" ", "_")) for row in rows], pa.string())
     is_other = pc.and_(pc.invert(is_title), pc.invert(pc.string_is_ascii(texts)))
     others = pa.array(map(one_spelling, texts.filter(is_other).to_pylist()), pa.string())
-    return pc.replace_with_mask(pc.replace_with_mask(texts, is_title, spelled), is_other, others)
+    for rows_of, column in ((is_title, spelled), (is_other, others)):
+        texts = pc.replace_with_mask(texts, rows_of, column) if len(column) else texts  # which copies all texts
+    return texts
 
 
 def shingle(texts: pa.StringArray, size: int) -> Shingles:
