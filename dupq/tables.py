@@ -194,7 +194,7 @@ CONTENT_HASHES: Schema[kinds.ContentHash] = _schema(key=pa.int64(), high=pa.int6
 
 CONTENTS: Schema[kinds.Content] = _schema(
     *CONTENT_HASHES,
-    _required("signs", pa.string()),  # of the title: near_duplicates/asking.py
+    _required("written", pa.string()),  # of the title: dupq/text/written.py
     _required("tags", pa.list_(pa.int32())),  # hashes
     pa.field("asker", pa.int32()),  # a mark
 )
@@ -381,7 +381,7 @@ TEXT_HASHES: Schema[kinds.TextHash] = _schema(high=pa.uint64(), low=pa.uint64(),
 BAND_KEYS: Schema[kinds.BandKey] = _schema(bucket=pa.uint64(), order=pa.uint64(), key=pa.int64())
 
 SHINGLE_SETS: Schema[kinds.ShingleSet] = _schema(
-    *KEYS, shingles=pa.large_list(pa.uint64()), title=pa.string(), signs=pa.string()
+    *KEYS, shingles=pa.large_list(pa.uint64()), title=pa.string(), written=pa.string()
 )
 
 # A shingle of a compared text, and a hash of the text's title.

@@ -56,7 +56,8 @@ from dupq.text import tokens
 from dupq.text.keys import RowsByKey, are_pairs_among, distinct, pairs_in, sample_by_hash
 from dupq.text.languages import language_of
 from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, texts_table
-from dupq.text.title_intent import TitleComparer, signs_of
+from dupq.text.title_intent import TitleComparer
+from dupq.text.written import written_titles
 from dupq.training.word_vectors import untrained_reader
 
 _TITLES_FOR_LANGUAGE = 10_000
@@ -239,8 +240,9 @@ def compare(
     words = words_of_rows(questions, table, settings.text.language)
     rarity = rarities(document_counts(words.texts), len(table))
     comparer = TitleComparer(settings.text.language, rare_words(rarity, len(table), settings.text.language))
-    signs, hashes = signs_of(questions["title"]), content_hashes(questions["title"], questions["body_html"])
-    near = near_pairs(table, signs, hashes, settings.near_duplicates, comparer)
+    written = written_titles(questions["title"], settings.text.language)
+    hashes = content_hashes(questions["title"], questions["body_html"])
+    near = near_pairs(table, written, hashes, settings.near_duplicates, comparer)
     every = np.arange(len(table))
     rows = np.flatnonzero(represented(every, *components(pairs_in(near))) == every)
     are_titles = table["title"].equals(table["text"])  # no body has a word, or the encoder reads none

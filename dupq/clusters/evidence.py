@@ -19,6 +19,8 @@ from dupq.text.marks import (
     ASKER,
     ASKING,
     BAG,
+    CHOICE,
+    CHOSEN,
     CITED,
     FORMULA,
     HASH_BITS,
@@ -62,7 +64,9 @@ class Shared(NamedTuple):
     other_date: np.ndarray  # 1 where titles ask the same of another year or month: an announcement of each year
     other_asking: np.ndarray  # 1 where the titles, without stop words, have other words or another order
     other_negation: np.ndarray  # 1 where one title denies something and the other does not
-    other_order: np.ndarray  # 1 where titles have the same words in another order (five and more), or other signs
+    other_order: (
+        np.ndarray
+    )  # 1 where titles have the same words in another order (five and more), or other signs, case or small words
     other_words: np.ndarray  # 1 where titles differ only in one or two telling words in a row, on each side
     same_asking: np.ndarray  # 1 where these are the same, in the same order
     other_formulas: np.ndarray  # share of the formulas that only one side has; 0 unless both have some
@@ -218,6 +222,7 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
     common = _common_marks(marks.offsets, marks.ids, kinds, KINDS, left, right)
     apart = mine + theirs - 2 * common
     are_others = (mine > 0) & (theirs > 0) & (apart > 0)
+    contradict = (common[UNSIGNED] > 0) & (common[CHOICE] > common[CHOSEN])
 
     own = np.full(count, -1)
     own[owners[kinds == SELF]] = marks.ids[kinds == SELF]
@@ -229,9 +234,9 @@ def _compared_marks(marks: Terms, left: np.ndarray, right: np.ndarray) -> np.nda
         (common[UNDATED] > 0) & (mine[NUMBER] > common[NUMBER]) & (theirs[NUMBER] > common[NUMBER]),
         are_others[ASKING],
         mine[NEGATION] != theirs[NEGATION],
-        (((common[BAG] > 0) & (common[SPELLING] == 0)) | (common[UNSIGNED] > 0)) & are_others[ASKING],
+        (((common[BAG] > 0) & (common[SPELLING] == 0)) | (common[UNSIGNED] > 0)) & are_others[ASKING] | contradict,
         (common[TEMPLATE] > 0) & are_others[ASKING] & (common[SPELLING] == 0),
-        common[ASKING] > 0,
+        (common[ASKING] > 0) & ~contradict,
         np.where(are_others[FORMULA], apart[FORMULA] / np.maximum(apart[FORMULA] + common[FORMULA], 1), 0),
         common[ASKER] > 0,
         are_cited & (own[left] != own[right]),

@@ -239,7 +239,7 @@ class RunFiles:
         work = functools.partial(storage.join, run, "work")
         self.uri = run
         self.texts = work("texts")  # tokens, terms and marks of the questions; a file per shard
-        self.contents = work("contents")  # hashes, tags and askers, and signs of titles; a file per shard
+        self.contents = work("contents")  # hashes, tags and askers, and what tokens of titles lack; a file per shard
         self.signatures = work("signatures")  # the MinHash signatures of the texts that are not copies
         self.rarities = work("terms", "rarities", _ONE)  # how rare each term is
         self.calibration = work("calibration", "calibration.json")  # the model of a probability

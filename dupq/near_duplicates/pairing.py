@@ -141,12 +141,12 @@ _PAIRS_AT_ONCE = 100_000  # with the shingle sets of their texts in memory
 
 
 def shingle_table(
-    size: int, keys: np.ndarray, titles: pa.StringArray, texts: pa.StringArray, signs: pa.StringArray
+    size: int, keys: np.ndarray, titles: pa.StringArray, texts: pa.StringArray, written: pa.StringArray
 ) -> tuple[pa.Table, np.ndarray]:
     """Return SHINGLE_SETS of texts, and their `titled_shingles`."""
-    sets = shingle_sets(compared(titles, texts), size)
+    sets = shingle_sets(compared(titles, texts, written), size)
     lists = pa.LargeListArray.from_arrays(sets.offsets, sets.hashes)
-    return pa.table([keys, lists, titles, signs], schema=SHINGLE_SETS), titled_shingles(sets, titles, texts)
+    return pa.table([keys, lists, titles, written], schema=SHINGLE_SETS), titled_shingles(sets, titles, texts)
 
 
 def compare(
@@ -164,11 +164,11 @@ def compare(
         kept = (batch.filter(pa.array(are_among(keys, batch["key"].to_numpy()))) for batch in sets)
         table = pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in kept], SHINGLE_SETS)
         left, right = RowsByKey(table["key"].to_numpy()).find(pairs[rows]).T
-        lists, titles, signs = (table[name].combine_chunks() for name in ("shingles", "title", "signs"))
+        lists, titles, written = (table[name].combine_chunks() for name in ("shingles", "title", "written"))
         shingles = Shingles(lists.values.to_numpy(), lists.offsets.to_numpy())
         coefficients[rows] = jaccard(without_boilerplate(shingles, common), left, right)
         alike = np.flatnonzero(coefficients[rows] >= threshold)
-        asks_same[alike + start] = comparer.same_pairs(titles, signs, left[alike], right[alike])
+        asks_same[alike + start] = comparer.same_pairs(titles, written, left[alike], right[alike])
     return coefficients, asks_same
 
 
@@ -182,11 +182,11 @@ def verified_pairs(exact: np.ndarray, near: np.ndarray, coefficients: np.ndarray
 
 
 def near_pairs(
-    texts: pa.Table, signs: pa.StringArray, hashes: np.ndarray, settings: NearDuplicateSettings, comparer: TitleComparer
+    texts: pa.Table, written: pa.Array, hashes: np.ndarray, settings: NearDuplicateSettings, comparer: TitleComparer
 ) -> pa.Table:
     """Return the exact copies (each with the first of them) and near duplicates among n questions, as VERIFIED.
 
-    `texts` are TEXTS, `signs` the `signs_of` their titles, and `hashes` their `content_hashes`. Keys are rows.
+    `texts` are TEXTS, `written` their `written_titles`, and `hashes` their `content_hashes`. Keys are rows.
     """
     titles, tokens = (texts[name].combine_chunks() for name in ("title", "text"))
     rows = np.flatnonzero(pc.binary_length(tokens).to_numpy() > 0)
@@ -194,10 +194,10 @@ def near_pairs(
     later, first = copies(high, low, rows)
     exact = np.stack([rows[first], rows[later]], axis=1)
     rows = rows[~np.isin(rows, exact[:, 1])]
-    signatures = text_signatures(compared(titles, tokens).take(pa.array(rows)), settings)
+    signatures = text_signatures(compared(titles, tokens, written).take(pa.array(rows)), settings)
     candidates, _ = candidate_pairs(band_keys(signatures, *bands_of(settings)), rows)
     rows = distinct(candidates)
-    columns = (column.take(pa.array(rows)) for column in (titles, tokens, signs))
+    columns = (column.take(pa.array(rows)) for column in (titles, tokens, written))
     sets, titled = shingle_table(settings.shingle_size, rows, *columns)
     common = boilerplate(titled, most_titles(len(rows)))
     coefficients, asks_same = compare(candidates, sets.to_batches(), common, comparer, settings.threshold)

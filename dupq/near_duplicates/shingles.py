@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq.kernel_cache import numba, read_only
+from dupq.text.languages import one_spelling
 from dupq.text.token_arrays import strings_of
+from dupq.text.written import title_of
 
 # Compiled hashes of tokens and shingles, on the bytes of Arrow's string buffers.
 #
@@ -115,11 +117,18 @@ class Shingles(NamedTuple):
     offsets: np.ndarray
 
 
-def compared(titles: pa.StringArray, texts: pa.StringArray) -> pa.StringArray:
-    """Return the texts (title and body) as they are compared: those that are only a title with letters as tokens."""
+def compared(titles: pa.StringArray, texts: pa.StringArray, written: pa.StringArray) -> pa.StringArray:
+    """Return the texts (title and body) as they are compared: in one spelling, and those that are only a title with
+    letters as tokens. `written` are the `written_titles`.
+    """
     is_title = pc.and_(pc.equal(titles, texts), pc.not_equal(titles, ""))
-    spelled = pc.replace_substring_regex(pc.replace_substring(texts.filter(is_title), " ", "_"), "(.)", r"\1 ")
-    return pc.replace_with_mask(texts, is_title, pc.utf8_rtrim(spelled, " "))
+    rows = zip(written.filter(is_title).to_pylist(), titles.filter(is_title).to_pylist(), strict=True)
+    spelled = pa.array([" ".join(title_of(*row).words.replace(" ", "_")) for row in rows], pa.string())
+    is_other = pc.and_(pc.invert(is_title), pc.invert(pc.string_is_ascii(texts)))
+    others = pa.array(map(one_spelling, texts.filter(is_other).to_pylist()), pa.string())
+    for rows_of, column in ((is_title, spelled), (is_other, others)):
+        texts = pc.replace_with_mask(texts, rows_of, column) if len(column) else texts  # which copies all texts
+    return texts
 
 
 def shingle(texts: pa.StringArray, size: int) -> Shingles:

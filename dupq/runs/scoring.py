@@ -33,7 +33,8 @@ from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
 from dupq.text.keys import RowsByKey, Sites, indices_among, pair_indices, pairs_in
 from dupq.text.marks import askers_of, marks_of, with_askers
 from dupq.text.questions import tags_of, terms_of, texts_table
-from dupq.text.title_intent import TitleComparer, signs_of
+from dupq.text.title_intent import TitleComparer
+from dupq.text.written import written_titles
 
 _log = logging.getLogger(__name__)
 WEIGHED = (*KINDS, "a reranker's reading")  # evidence; the rest of a probability is the reranker's
@@ -53,7 +54,7 @@ def new_questions(titles: list[str], bodies: list[str] | None) -> pa.Table:
 
 def words_of_rows(questions: pa.Table, texts: pa.Table, language: str) -> Words:
     """Return the words, tags and marks of questions (rows of QUESTIONS); `texts` are their rows of TEXTS."""
-    marks = marks_of(questions, texts["title"], signs_of(questions["title"]), TitleComparer(language))
+    marks = marks_of(questions, texts["title"], written_titles(questions["title"], language), TitleComparer(language))
     marks = with_askers(marks, askers_of(questions["owner"], questions["site"]))
     titles, bodies = (terms_of(texts[name].combine_chunks(), language) for name in ("title", "text"))
     return Words(titles, bodies, tags_of(questions["tags"].combine_chunks()), marks)

@@ -75,7 +75,7 @@ class Basis:
     prior: str  # URI of another prior than dupq's, or empty
 
 
-@stage("calibrate", version=10, folder="calibration")
+@stage("calibrate", version=11, folder="calibration")
 def calibrate(
     run: Run,
     nearest: Table[kinds.Nearest],

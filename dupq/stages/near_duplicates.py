@@ -46,6 +46,7 @@ _NO_PAIRS = np.zeros((0, 2), np.int64)
 _MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that groups stay different
 _INT32 = pa.int32()
 _TEXTS = columns(tables.QUESTION_TEXTS, *tables.TEXTS.names)
+_WRITTEN = columns(tables.CONTENTS, "written")
 _Candidate = NewType("_Candidate", kinds.KeyPair)
 _CANDIDATES: Schema[_Candidate] = pa.schema([*tables.KEY_PAIRS, ("shard_left", _INT32), ("shard_right", _INT32)])
 
@@ -64,7 +65,7 @@ class NearDuplicates(NamedTuple):
     representatives: Table[kinds.Representative]  # one partition
 
 
-@stage("signatures", version=3, folder="near_duplicates")
+@stage("signatures", version=4, folder="near_duplicates")
 def make_signatures(
     run: Run,
     texts: TextTables,
@@ -86,7 +87,7 @@ def make_signatures(
     exact = run.shuffle("exact", copies_of, partitions, by="left", second=copied)(hashes)
     signed = run.table("signatures", tables.signatures(settings.permutations), texts.texts.partitions, keep=True)
     bands = run.shuffle("bands", sign, band_tasks, by="bucket", second=signed)(
-        texts.texts, Broadcast(copied), settings, sites.names, groups
+        texts.texts, texts.contents, Broadcast(copied), settings, sites.names, groups
     )
     run.report.rows_in = run.report.rows_out = questions
     return Signed(exact, bands)
@@ -116,18 +117,26 @@ def copies_of(hashes: pa.Table) -> StepResult[pa.Table]:
     return StepResult(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(tables.KEYS.names))
 
 
-@step(_TEXTS, tables.KEYS, makes=tables.BAND_KEYS, second=tables.SIGNATURES)
+@step(_TEXTS, _WRITTEN, tables.KEYS, makes=tables.BAND_KEYS, second=tables.SIGNATURES)
 def sign(
-    texts: pa.Table, copied: pa.Table, settings: NearDuplicateSettings, sites: list[str], groups: tuple[int, ...] = ()
+    texts: pa.Table,
+    contents: pa.Table,
+    copied: pa.Table,
+    settings: NearDuplicateSettings,
+    sites: list[str],
+    groups: tuple[int, ...] = (),
 ) -> StepResult[pa.Table]:
-    """Return BAND_KEYS of the texts that are neither empty nor copies; the second table has their signatures."""
+    """Return BAND_KEYS of the texts that are neither empty nor copies; the second table has their signatures.
+
+    `contents` are of the same questions as `texts`.
+    """
     others, keys = np.sort(copied["key"].to_numpy()), [np.zeros(0, np.int64)]
     values = [np.zeros((0, settings.permutations), np.uint32)]
-    for batch in texts.to_batches(_TEXTS_AT_ONCE):
+    for batch in texts.append_column("written", contents["written"]).combine_chunks().to_batches(_TEXTS_AT_ONCE):
         is_copied = are_among(others, batch["key"].to_numpy())
         signed = batch.filter(pc.and_(pa.array(~is_copied), pc.not_equal(batch["text"], "")))
         keys.append(signed["key"].to_numpy())
-        values.append(text_signatures(compared(signed["title"], signed["text"]), settings))
+        values.append(text_signatures(compared(signed["title"], signed["text"], signed["written"]), settings))
     members, every = np.concatenate(keys), np.concatenate(values)
     buckets = _by_group(np.ascontiguousarray(band_keys(every, *bands_of(settings)).T), members, groups)
     orders = np.roll(buckets, -1, axis=0)  # the keys in the next band
@@ -137,7 +146,7 @@ def sign(
     return StepResult(table, second=second)
 
 
-@stage("near_duplicates", version=3, drops="work/near_duplicates")
+@stage("near_duplicates", version=4, drops="work/near_duplicates")
 def find_near_duplicates(
     run: Run,
     texts: TextTables,
@@ -196,16 +205,16 @@ def questions_of(candidates: pa.Table) -> pa.Table:
     return pa.table([keys, shards], names=[*tables.KEYS.names, "shard"])
 
 
-@step(_TEXTS, columns(tables.CONTENTS, "signs"), tables.KEYS, makes=tables.SHINGLE_SETS, second=tables.TITLED_SHINGLES)
+@step(_TEXTS, _WRITTEN, tables.KEYS, makes=tables.SHINGLE_SETS, second=tables.TITLED_SHINGLES)
 def sets_of(texts: pa.Table, contents: pa.Table, keys: pa.Table, size: int) -> StepResult[pa.Table]:
     """Return SHINGLE_SETS of the texts of some questions (KEYS); the second table has their TITLED_SHINGLES.
 
     `contents` are of the same questions as `texts`.
     """
-    rows = texts.append_column("signs", contents["signs"])
+    rows = texts.append_column("written", contents["written"])
     is_wanted = are_among(distinct(keys["key"].to_numpy()), texts["key"].to_numpy())
     batch = one_batch(rows.filter(pa.array(is_wanted)))
-    table, titled = pairing.shingle_table(size, *(batch[name] for name in ("key", "title", "text", "signs")))
+    table, titled = pairing.shingle_table(size, *(batch[name] for name in ("key", "title", "text", "written")))
     return StepResult(table, {"texts compared": len(table)}, pa.table([*titled.T], schema=tables.TITLED_SHINGLES))
 
 

@@ -40,7 +40,7 @@ class ScoredPairs(NamedTuple):
     title_context: Table[kinds.TitleContext]  # by key
 
 
-@stage("pairs", version=5)
+@stage("pairs", version=6)
 def score_pairs(run: Run, directed: Shuffled[kinds.Neighbour], terms: TermTables, scale: PairScorer) -> ScoredPairs:
     """Score the candidate pairs in `directed`."""
     count = terms.terms.partitions

@@ -27,7 +27,8 @@ from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTION_TEXTS, QUESTIONS, TEXT
 from dupq.text.keys import MAXIMUM_ID, RowsByKey, Sites, are_among, sorted_keys
 from dupq.text.marks import askers_of, marks_of
 from dupq.text.questions import NO_HASHES, ContentHashes, content_hashes, lists_of, tags_of, terms_of, texts_table
-from dupq.text.title_intent import TitleComparer, signs_of
+from dupq.text.title_intent import TitleComparer
+from dupq.text.written import written_titles
 
 AT_ONCE = 1_024  # questions whose HTML is in memory
 _EARLIER_AT_ONCE = 8_192  # texts of the earlier run in memory
@@ -50,7 +51,7 @@ class EarlierTexts(NamedTuple):
     caps: Mapping[str, int] = MappingProxyType({})
 
 
-@stage("texts", version=7, keeps=("work/texts", "work/contents"))
+@stage("texts", version=8, keeps=("work/texts", "work/contents"))
 def make_texts(run: Run, questions: Shards[kinds.Question], settings: TextSettings, skipped: int = 0) -> TextTables:
     """Make the texts of questions. Texts of unchanged questions come from the earlier run.
 
@@ -107,15 +108,16 @@ def texts_since(
     texts, contents, marks = [TEXTS.empty_table()], [CONTENTS.empty_table()], []
     same, comparer = [np.zeros(0, np.int64)], TitleComparer(settings.language)
     for batch in questions:
-        hashes, signs = content_hashes(batch["title"], batch["body_html"]), signs_of(batch["title"])
+        hashes = content_hashes(batch["title"], batch["body_html"])
+        written = written_titles(batch["title"], settings.language)
         tags, askers = lists_of(tags_of(batch["tags"]))[0], askers_of(batch["owner"], batch["site"])
-        contents.append(pa.table([batch["key"], *hashes.T, signs, tags, askers], schema=CONTENTS))
+        contents.append(pa.table([batch["key"], *hashes.T, written, tags, askers], schema=CONTENTS))
         is_same = earlier.contents.are_same(batch["question_id"].to_numpy(), hashes)
         same.append(batch["key"].to_numpy()[is_same])
         is_new = pa.array(~is_same)
         new = batch.filter(is_new)
         texts.append(_tokenised(new, settings))
-        marks.append(lists_of(marks_of(new, texts[-1]["title"], signs.filter(is_new), comparer))[0])
+        marks.append(lists_of(marks_of(new, texts[-1]["title"], written.filter(is_new), comparer))[0])
     taken, made = np.sort(np.concatenate(same)), _with_terms(pa.concat_tables(texts), marks, settings)
     unchanged = (table.filter(pa.array(are_among(taken, table["key"].to_numpy()))) for table in earlier.texts)
     table, second = pa.concat_tables([made, *unchanged]), pa.concat_tables(contents)

@@ -5,6 +5,7 @@ of numbers and months, the words that an encoder reads, and the detection of the
 import functools
 import operator
 import re
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -48,6 +49,22 @@ def bare_arabic(word: str) -> str:
 def normalised_arabic(word: str) -> str:
     """Return `bare_arabic(word)` with one form of the interchangeable letters. Other scripts stay as they are."""
     return word if word.isascii() else bare_arabic(word).translate(_LETTERS)
+
+
+_OTHERWISE = regex.compile(r"(?V1)[ёЁ\p{Arabic}\p{Hebrew}]|[\p{Nd}--[0-9]]")
+_HEBREW_POINT = regex.compile(r"(?V1)[\p{Mn}&&\p{Hebrew}]")
+_DIGIT_OF_OTHER_SCRIPT = regex.compile(r"(?V1)[\p{Nd}--[0-9]]")
+
+
+def one_spelling(text: str) -> str:
+    """Return `text` with one form of letters and digits that keyboards and authors write otherwise.
+
+    These are ё, Arabic and Persian letters, vowel signs of Arabic and Hebrew, and the digits of all scripts.
+    """
+    if text.isascii() or not _OTHERWISE.search(text):
+        return text
+    text = _HEBREW_POINT.sub("", normalised_arabic(text)).replace("ё", "е").replace("Ё", "Е")
+    return _DIGIT_OF_OTHER_SCRIPT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
 
 
 # Korean words without particles after nouns and the endings of 하다 and 되다.

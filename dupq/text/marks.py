@@ -13,12 +13,14 @@ import xxhash
 
 from dupq.text.languages import numbers_in
 from dupq.text.questions import Terms, each_once
-from dupq.text.title_intent import Title, TitleComparer
+from dupq.text.title_intent import TitleComparer
 from dupq.text.tokens import without_notes
+from dupq.text.written import title_of
 
 HASH_BITS = 22
 # a question has one mark SELF
-ASKING, UNDATED, NEGATION, BAG, UNSIGNED, SPELLING, TEMPLATE, NUMBER, FORMULA, ASKER, CITED, SELF = range(12)
+ASKING, UNDATED, NEGATION, BAG, UNSIGNED, SPELLING, TEMPLATE, NUMBER, FORMULA, ASKER, CITED = range(11)
+CHOICE, CHOSEN, SELF = range(11, 14)
 KINDS = SELF + 1
 # a dollar sign before a space, or behind one, is money or a shell prompt
 _FORMULA = regex.compile(r"(?<!\\)(?:\$\$(.+?)\$\$|\$(?![\s$])([^$]{0,300}?[^$\s\\])\$)", regex.DOTALL)
@@ -30,10 +32,10 @@ _OLD_META = regex.compile(r"meta\.([^.]+)(?=\.stackexchange\.com$)")  # meta.cs 
 
 
 def marks_of(
-    questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, signs: pa.Array, comparer: TitleComparer
+    questions: pa.Table | pa.RecordBatch, titles: pa.ChunkedArray, written: pa.Array, comparer: TitleComparer
 ) -> Terms:
     """Return the marks, each once, of questions (rows with `site`, `question_id`, `title`, `body_html`), but for their
-    askers. `titles` are the tokens of their titles, `signs` the titles' `signs_of`. `comparer` remembers words.
+    askers. `titles` are the tokens of their titles, `written` the `written_titles`. `comparer` remembers words.
     """
     columns = (questions[name].to_pylist() for name in ("site", "question_id", "title", "body_html"))
     kinds = (
@@ -43,13 +45,15 @@ def marks_of(
         (UNSIGNED, comparer.unsigned),
     )
     marks_of_rows = []
-    rows = zip(titles.to_pylist(), signs.to_pylist(), *columns, strict=True)
-    for words, sign, site, number, title, body in rows:
-        marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(words))}
-        marks.update(_mark(kind, request) for kind, read in kinds if (request := read(Title(words, sign))))
-        marks.update([_mark(NEGATION, "")] if comparer.negates(Title(words, sign)) else ())
-        marks.update(_mark(TEMPLATE, each) for each in comparer.templates(Title(words, sign)))
-        marks.update(_mark(SPELLING, each) for each in comparer.spellings(Title(words, sign)))
+    rows = zip(map(title_of, written.to_pylist(), titles.to_pylist()), *columns, strict=True)
+    for asked, site, number, title, body in rows:
+        marks = {_mark(SELF, f"{site}/{number}"), *(_mark(NUMBER, each) for each in numbers_in(asked.words))}
+        marks.update(_mark(kind, request) for kind, read in kinds if (request := read(asked)))
+        marks.update([_mark(NEGATION, "")] if comparer.negates(asked) else ())
+        marks.update(_mark(TEMPLATE, each) for each in comparer.templates(asked))
+        marks.update(_mark(SPELLING, each) for each in comparer.spellings(asked))
+        for choice, chosen in comparer.choices(asked).items():
+            marks.update((_mark(CHOICE, choice), _mark(CHOSEN, f"{choice}: {chosen}")))
         formulas = formulas_in(html.unescape(body)) if _DOLLAR.search(body) else set()  # few have any, and this is slow
         marks.update(_mark(FORMULA, each) for each in formulas | formulas_in(title))
         marks.update(_mark(CITED, f"{site}/{each}") for each in cited_in(body, site))

@@ -15,7 +15,7 @@ from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.keys import indices_among
-from dupq.text.languages import normaliser_of, stems
+from dupq.text.languages import normaliser_of, one_spelling, stems
 from dupq.text.token_arrays import TokenIds, distinct_words, lists_in
 from dupq.text.tokens import html_to_text, without_marks
 
@@ -176,7 +176,7 @@ def terms_of(texts: pa.StringArray, language: str) -> Terms:
     """Return the terms of stored texts (tokens joined by single spaces)."""
     numbers, begins, words = distinct_words(texts)
     stem = stems(language)
-    buckets = np.array([bucket_of(stem(word)) for word in words.to_pylist()], np.int64)
+    buckets = np.array([bucket_of(stem(one_spelling(word))) for word in words.to_pylist()], np.int64)
     return _counted(np.repeat(np.arange(len(texts)), np.diff(begins)), buckets[numbers], len(texts))
 
 
@@ -224,7 +224,7 @@ def rarities(counts: np.ndarray, questions: int) -> np.ndarray:
 def rare_words(table: np.ndarray, questions: int, language: str) -> Callable[[str], bool]:
     """Return a predicate that tells whether at most one question has a word. `table`: `rarities` for `questions`."""
     stem, least = stems(language), rarities(np.ones(1, np.int64), questions)[0]
-    return lambda word: bool(table[bucket_of(stem(word))] >= least)
+    return lambda word: bool(table[bucket_of(stem(one_spelling(word)))] >= least)
 
 
 def each_once(column: pa.ChunkedArray) -> Terms:

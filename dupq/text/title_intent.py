@@ -2,29 +2,22 @@
 
 Two questions by one author, or two that fill in one template, share nearly all their words and ask different things:
 "… closed under reversal?" and "… closed under complementation?", "Election 2014" and "Election 2018". So the titles of
-near duplicates must have the same telling words in the same order, and the same signs. A telling word is not a stop
-word, or is one that changes the question ("not", "before", "why"). It counts by its stem, and typing errors do not
-count. Other pairs may still be duplicates, but that takes more evidence.
+near duplicates must have the same telling words in the same order, the same signs, and make the same choices
+(written.py). A telling word is not a stop word, or is one that changes the question ("not", "before", "why"). It counts
+by its stem, and typing errors do not count. Other pairs may still be duplicates, but that takes more evidence.
 """
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import regex
 
 from dupq.text.languages import is_date, is_stop_word, normalised_arabic, stems
-from dupq.text.tokens import as_read
+from dupq.text.written import Title, choices_of, title_of
 
 _WORD, _DIGIT, _DOUBLED = regex.compile(r"\w"), regex.compile(r"\d"), regex.compile(r"(.)\1+")
-# Web addresses, formulas, TeX commands, the minus of a number, a factorial; then operators, currencies and arrows.
-_SIGN = regex.compile(
-    r"(?:https?|ftp)://\S+|www\.\S+|\$\$?[^$]+\$\$?|\\[A-Za-z]+|(?<![\w.])-(?=\d)|(?<=\b[a-z])!"
-    r"|(?P<others>[\p{Sm}\p{Sc}*/%&\\@#^!?:.\-]+)"
-)
-_PUNCTUATION = regex.compile(r"[.?!:\-]+|[/&]")
 # Stop words that change the question. In languages that are not here all stop words are left out.
 _TELLING = {
     "arabic": "لا لم لن ليس ليست لست بدون دون غير قبل بعد تحت فوق متى أين لماذا كل كلا كلتا",
@@ -65,29 +58,9 @@ _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 _LONG = 9  # a word of this many letters may have two errors
 
 
-class Title(NamedTuple):
-    """The words and signs of a title."""
-
-    words: str  # tokens joined by single spaces
-    signs: str  # as `signs_of` returns them
-
-
 def tells(word: str, language: str) -> bool:
     """Return whether a word says what a title asks: no stop word, or one that changes the question."""
     return word in _TELLING.get(language, "").split() or not is_stop_word(word, language)
-
-
-def signs_of(titles: pa.Array) -> pa.Array:
-    """Return the signs (string) of each title as written: formulas, operators, web addresses, which tokens lack."""
-    return pa.array([" ".join(_signs(title)) if title else "" for title in titles.to_pylist()], pa.string())
-
-
-def _signs(title: str) -> Iterator[str]:
-    for match in _SIGN.finditer(as_read(title)):
-        if not _PUNCTUATION.fullmatch(match["others"] or "a"):
-            sign = "".join(match[0].split())
-            rest = sign.rstrip(".?!:-")  # without the punctuation behind it: "C++!", "C#-style"; `$!` is one sign
-            yield rest if rest.endswith(("+", "#", "%")) else sign.rstrip(".?:")
 
 
 class TitleComparer:
@@ -100,11 +73,15 @@ class TitleComparer:
         self._stem = functools.cache(_arabic_form if language == "arabic" else stems(language))
         self._form = functools.cache(functools.partial(_form, is_english=language == "english"))
         self._is_date = functools.cache(is_date)
+        self.choices = choices_of(language)
         self._tells = functools.cache(functools.partial(tells, language=language))
 
-    def same_pairs(self, words: pa.Array, signs: pa.Array, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return whether the titles in rows `left[i]` and `right[i]` of `words` and `signs` ask the same (bool)."""
-        titles, same = list(map(Title, words.to_pylist(), signs.to_pylist())), functools.cache(self.same)
+    def same_pairs(self, words: pa.Array, written: pa.Array, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return whether the titles in rows `left[i]` and `right[i]` ask the same (bool).
+
+        `words` are their tokens, `written` the `written_titles`.
+        """
+        titles, same = list(map(title_of, written.to_pylist(), words.to_pylist())), functools.cache(self.same)
         pairs = ((titles[i], titles[j]) for i, j in zip(left.tolist(), right.tolist(), strict=True))
         return np.array([one == other or same(one, other) for one, other in pairs], bool)
 
@@ -114,12 +91,16 @@ class TitleComparer:
         first, second = self._words(left.words), self._words(right.words)
         if not (first or left.signs) or not (second or right.signs):
             return True
-        if left.signs != right.signs:
+        if left.signs != right.signs or self._contradict(left, right):
             return False
         if self._agree(first, second) or _are_spaced_otherwise(first, second):
             return True
         first = self._corrected(first, second)
         return self._agree(first, self._corrected(second, first))
+
+    def _contradict(self, left: Title, right: Title) -> bool:
+        mine, theirs = self.choices(left), self.choices(right)
+        return any(mine[choice] != theirs[choice] for choice in mine.keys() & theirs.keys())
 
     def question_of(self, title: Title) -> str:
         """Return what a title asks: its telling words in order, and its signs; "" if it has neither."""

@@ -1,5 +1,6 @@
 """Duplicates in a list of texts, by hand and against slow twins."""
 
+import csv
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from dupq.text.keys import sample_by_hash
 from dupq.text.questions import content_hashes
 from dupq.text.title_intent import TitleComparer
 
+PAIRS = Path(__file__).parent.parent / "text" / "title_pairs.tsv"
+JOINED = ("left", "right", "source", "joined")
 TITLES = [
     "How do I bake bread without an oven?",
     "What is the capital of Mongolia?",
@@ -52,6 +55,18 @@ def test_copies_and_rephrasings_are_found(found) -> None:
     best = found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()[:2]
     assert {(row["left"], row["right"]) for row in best} == {(0, 3), (5, 6)}
     assert "oven" in best[0]["title_left"] + best[1]["title_left"]
+
+
+@pytest.mark.parametrize(("column", "fewest", "most"), [("other", 0, 3), ("copy", 57, 60)])
+def test_a_sign_a_unit_or_a_small_word_parts_titles_and_ends_and_politeness_do_not(
+    column: str, fewest: int, most: int
+) -> None:
+    rows = pd.read_csv(PAIRS, sep="\t", quoting=csv.QUOTE_NONE)
+    titles = [*rows["title"], *rows[column], *filter(None, TITLES)]
+    pairs = dupq.find_duplicates(titles, reranker="none", language="english").pairs.arrow([*JOINED])
+    joined = [row for row in pairs.to_pylist() if row["joined"] and row["right"] - row["left"] == len(rows)]
+    assert fewest <= len(joined) <= most
+    assert column == "copy" or {row["source"] for row in joined} <= {"encoder"}
 
 
 def test_every_text_has_one_row_and_pairs_are_in_order(found) -> None:

@@ -109,6 +109,7 @@ def test_the_twin_knows_words() -> None:
 
 
 def test_a_title_alone_is_compared_letter_by_letter() -> None:
-    titles, texts = column(["a bé", "a b", "", "", "x"]), column(["a bé", "a b c", "a b", "", "x"])
-    assert compared(titles, texts).to_pylist() == ["a _ b é", "a b c", "a b", "", "x"]
-    assert compared(titles[:0], texts[:0]).to_pylist() == []
+    titles, texts = column(["a bé", "a b", "", "", "x 5mm"]), column(["a bé", "a b ё", "a b", "", "x 5mm"])
+    written = column([""] * 4 + ["x 5 mm\t\t"])
+    assert compared(titles, texts, written).to_pylist() == ["a _ b é", "a b е", "a b", "", "x _ 5 _ m m"]
+    assert compared(titles[:0], texts[:0], written[:0]).to_pylist() == []

@@ -72,7 +72,7 @@ def test_what_there_was_has_the_keys_of_this_runs_sites(tmp_path: Path) -> None:
     [shard, *_] = shards(tmp_path / "questions")
     lists = {name: [] for name in QUESTION_TEXTS.names[3:]}
     texts = [{"key": number, "title": "why", "text": "why", **lists} for number in (10, 20, 299)]
-    hashes = [{"key": number, "high": number, "low": 1, "signs": "", "tags": []} for number in (20, 10, 299)]
+    hashes = [{"key": number, "high": number, "low": 1, "written": "", "tags": []} for number in (20, 10, 299)]
     contents = table(f"{tmp_path}/contents", CONTENTS, hashes)
     before = TextTables(table(f"{tmp_path}/texts", QUESTION_TEXTS, texts), contents, ("a",))
     questions = Shards((shard,), ("A", "a"), QUESTIONS)

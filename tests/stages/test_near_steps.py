@@ -38,8 +38,9 @@ from dupq.tables import (
 )
 from dupq.text.keys import Sites
 from dupq.text.questions import content_hashes, document_counts, rarities, terms_of
-from dupq.text.title_intent import TitleComparer, signs_of
+from dupq.text.title_intent import TitleComparer
 from dupq.text.token_arrays import token_texts
+from dupq.text.written import written_titles
 
 SETTINGS = NearDuplicateSettings()
 BANDS, _ = bands_of(SETTINGS)
@@ -85,7 +86,9 @@ def contents_of(texts: pa.Table, written: pa.Array | None = None) -> pa.Table:
     titles = texts["title"].combine_chunks() if written is None else written
     hashes = content_hashes(titles, texts["text"].combine_chunks())
     nothing = [pa.array([[]] * len(texts), pa.list_(pa.int32())), pa.nulls(len(texts), pa.int32())]
-    return pa.table([texts["key"], *map(pa.array, hashes.T), signs_of(titles), *nothing], schema=CONTENTS)
+    return pa.table(
+        [texts["key"], *map(pa.array, hashes.T), written_titles(titles, "english"), *nothing], schema=CONTENTS
+    )
 
 
 def rarities_of(texts: pa.Table) -> pa.Table:
@@ -185,7 +188,7 @@ def test_copies_are_a_star_round_the_smallest_key() -> None:
 
 def test_all_but_copies_and_empty_texts_are_signed() -> None:
     texts = untitled(pa.array([4, 5, 6]), pa.array(["one two three four", "", "one two three four"]))
-    found = steps.sign(texts, table_of(KEYS, (6,)), SETTINGS, SITES.names)
+    found = steps.sign(texts, contents_of(texts), table_of(KEYS, (6,)), SETTINGS, SITES.names)
     assert found.table["key"].to_pylist() == [4] * BANDS
     assert (
         found.table["order"].to_pylist()

@@ -12,9 +12,10 @@ from dupq.settings import config
 from dupq.settings.sections import Language, NearDuplicateSettings, TextSettings
 from dupq.text.languages import bare_korean, is_stop_word, language_of, share_in, stems, stop_words
 from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, terms_of, texts_table
-from dupq.text.title_intent import TitleComparer, signs_of
+from dupq.text.title_intent import TitleComparer
 from dupq.text.token_arrays import token_texts
 from dupq.text.tokens import tokens
+from dupq.text.written import written_titles
 
 QUESTIONS = 150
 
@@ -79,7 +80,7 @@ def test_copies_are_found_in_every_language_and_no_siblings(site: tuple[str, lis
     rarity = rarities(document_counts(terms_of(texts["text"].combine_chunks(), name)), len(questions))
     comparer = TitleComparer(name, rare_words(rarity, len(questions), name))
     hashes = content_hashes(titles, bodies)
-    found = near_pairs(texts, signs_of(titles), hashes, NearDuplicateSettings(), comparer).to_pylist()
+    found = near_pairs(texts, written_titles(titles, name), hashes, NearDuplicateSettings(), comparer).to_pylist()
     pairs = [(questions[row["left"]], questions[row["right"]]) for row in found]
     right = [left.meaning == other.meaning for left, other in pairs]
     assert sum(right) == 2 * (QUESTIONS // 10)

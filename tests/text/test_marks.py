@@ -18,6 +18,8 @@ from dupq.text.marks import (
     ASKER,
     ASKING,
     BAG,
+    CHOICE,
+    CHOSEN,
     CITED,
     NEGATION,
     NUMBER,
@@ -33,7 +35,8 @@ from dupq.text.marks import (
     with_askers,
 )
 from dupq.text.questions import BUCKETS, Terms
-from dupq.text.title_intent import TitleComparer, signs_of
+from dupq.text.title_intent import TitleComparer
+from dupq.text.written import written_titles
 
 SITE = "cs.stackexchange.com"
 FLAGS = Shared._fields[Shared._fields.index("other_numbers") :]
@@ -49,7 +52,7 @@ def marks(rows: list[Row], sites: list[str] | None = None, language: str = "engl
     titles = pa.chunked_array([[row["title"].lower() for row in rows]], pa.string())
     table = pa.Table.from_pylist(rows, QUESTIONS).append_column("site", pa.array(sites or [SITE] * len(rows)))
     return with_askers(
-        marks_of(table, titles, signs_of(table["title"]), TitleComparer(language)),
+        marks_of(table, titles, written_titles(table["title"], language), TitleComparer(language)),
         askers_of(table["owner"], table["site"]),
     )
 
@@ -189,7 +192,7 @@ def test_the_marks_of_a_question_are_sorted_and_each_counts_once() -> None:
     one, other = (found.ids[start:end].tolist() for start, end in pairwise(found.offsets.tolist()))
     own = f"{SITE}/7"
     expected = {mark(SELF, own), mark(NUMBER, "2014"), mark(ASKER, f"{SITE}/42"), mark(CITED, f"{SITE}/3")}
-    of_titles = (ASKING, UNDATED, NEGATION, BAG, UNSIGNED, SPELLING, TEMPLATE)
+    of_titles = (ASKING, UNDATED, NEGATION, BAG, UNSIGNED, SPELLING, TEMPLATE, CHOICE, CHOSEN)
     assert {each for each in one if each // BUCKETS not in of_titles} == expected | {
         mark(FORMULA, "n"),
         mark(FORMULA, "x^2"),
