@@ -138,7 +138,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
         if not system.is_installed("dupq_papers"):
             raise SettingError(
                 f"--table {', '.join(papers_tables)}: not among {' and '.join(sorted(TABLES))}, and the papers' tables "
-                "need the package dupq_papers, which is not installed (papers/README.md)"
+                "need the package dupq-papers, which is not installed (papers/README.md)"
             )
         [module] = system.papers("arguments")
         tables = tuple(module.TABLES) if ALL in names else papers_tables
