@@ -66,6 +66,14 @@ def _loaded_with(modules: tuple[str, ...], unwanted: set[str]) -> dict[str, list
     return found
 
 
+def test_the_papers_and_the_changelog_are_of_this_version() -> None:
+    papers = tomllib.loads((ROOT / "papers/pyproject.toml").read_text())["project"]
+    assert (papers["version"], papers["dependencies"]) == (__version__, [f"dupq[jobs]=={__version__}"])
+    newest = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest
+    assert newest[1] == __version__
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_each_job_script_belongs_to_this_version(job: str) -> None:
     script = (ROOT / "jobs" / f"{job}.py").read_text()
