@@ -1,6 +1,5 @@
 """What `dedup` would take for another number of questions: from a run's own stages, or from a measured benchmark."""
 
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from typing_extensions import TypedDict
@@ -88,7 +87,7 @@ def plan(run: Run, questions: int) -> Plan:
         for name, seconds, mb in measured.stages
         for power in (_GROWTH.get(name, 1.0),)
     ]
-    if is_small and any(stage["name"] == "rerank" for stage in run.manifest["stages"]):
+    if is_small and any(stage["name"] == "rerank" for stage in run.manifest.get("stages") or ()):
         before, planned = _read_seconds(measured.questions), _read_seconds(questions)
         stages.append(
             PlannedStage(name="rerank", run_seconds=before, seconds=planned, growth=1.0, run_task_mb=_READ_MB)
@@ -110,10 +109,9 @@ def _shipped() -> _Measured:
 
 def _own(run: Run) -> _Measured:
     size = sum(file.size for file in storage.list_files(run.uri))
-    recorded: Sequence[Mapping[str, float | str | None]] = run.manifest.get("stages") or ()
     stages = [
-        (str(stage["name"]), float(stage.get("seconds") or 0.0), float(stage.get("peak_memory_mb") or 0.0))
-        for stage in recorded
+        (stage["name"], stage.get("seconds") or 0.0, stage.get("peak_memory_mb") or 0.0)
+        for stage in run.manifest.get("stages") or ()
     ]
     return _Measured(run.metrics["questions"], size, stages)
 

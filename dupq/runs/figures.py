@@ -55,7 +55,7 @@ def figures_of(run: str) -> Figures:
         "rejected_rows": _rejected_rows(manifest["inputs"]["questions"]),
         "judge_dollars": judge.get("dollars"),
         "judge_tokens": judge.get("tokens"),
-        "stage_seconds": {stage["name"]: stage["seconds"] for stage in manifest["stages"]},
+        "stage_seconds": {stage["name"]: stage.get("seconds") or 0.0 for stage in manifest.get("stages") or ()},
     }
 
 
@@ -108,7 +108,9 @@ def _iso(time: datetime) -> str:
 
 def table(listed: Sequence[Mapping[str, object]]) -> str:
     """Return the runs as lines under a heading."""
-    rows = [("run", "state", "finished (UTC)", "questions", "groups", "right (est.)", "changed", "size")]
+    rows: list[tuple[str, ...]] = [
+        ("run", "state", "finished (UTC)", "questions", "groups", "right (est.)", "changed", "size")
+    ]
     for run in listed:
         counts = (_number(run.get(name), ",") for name in ("questions", "groups"))
         shares = (_number(run.get(name), ".0%") for name in ("expected_precision", "changed_share"))
