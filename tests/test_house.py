@@ -89,7 +89,7 @@ def test_a_script_of_another_version_is_refused(tmp_path: Path) -> None:
     assert "0.0.9" in ended.stderr
 
 
-TABLE = {"--title", "--text", "--id", "--tags", "--date", "--format"}
+TABLE = {"--title", "--text", "--id", "--tags", "--date", "--url", "--format"}
 JUDGE = {"--judge", "--judge-model", "--judge-pairs", "--judge-budget", "--judge-tokens", "--judge-required"}
 INTERFACE = {
     "ingest": {"--dump", "--output", "--site", "--answers", "--max-reject-share", *TABLE},

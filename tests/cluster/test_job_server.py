@@ -20,7 +20,7 @@ from dupq import storage
 from dupq.errors import GateError
 from dupq.runs.figures import FILE, figures_of
 
-pytestmark = [pytest.mark.cluster, pytest.mark.full]
+pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.timeout(3_600)]
 NIGHT = f"bash {Path(__file__).parents[2] / 'examples/cluster/night.sh'}"
 KILLED = 128 + signal.SIGKILL
 FAST = "--reranker none --set calibration.precision=0.5"
