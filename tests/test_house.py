@@ -112,7 +112,8 @@ INTERFACE = {
     "report": {"--run"},
     "export": {"--run", "--to", "--output"},
     "plan": {"--questions", "--run", "--json"},
-    "from_dump": {"--dump", "--output", "--preset", "--truth", "--reranker", "--gpus", "--site", *TABLE, *JUDGE},
+    "from_dump": {"--dump", "--output", "--preset", "--truth", "--reranker", "--gpus", "--site", *TABLE, *JUDGE}
+    | {"--links", "--verdicts", "--precision", "--previous"},
 }
 
 

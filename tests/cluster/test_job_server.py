@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -61,7 +62,7 @@ class JobServer:
 
 @pytest.fixture
 def server(s3: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobServer]:
-    port, dashboard = free_port(), free_port()
+    port, dashboard, session = free_port(), free_port(), f"/tmp/dupq-{os.getpid()}"
     token, programs = secrets.token_hex(32), Path(sys.executable).parent
     environment = os.environ | {
         "PATH": f"{programs}:{os.environ['PATH']}",
@@ -75,7 +76,7 @@ def server(s3: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobSer
     environment.pop("RAY_ADDRESS", None)
     command = [programs / "ray", "start", "--head", "--block", "--num-cpus=2", "--include-dashboard=true"]
     command += [f"--port={port}", f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={free_port()}"]
-    command += ["--object-store-memory=300000000", f"--temp-dir=/tmp/dupq-{os.getpid()}"]
+    command += ["--object-store-memory=300000000", f"--temp-dir={session}"]
     log = tmp_path_factory.mktemp("head") / "log"
     with log.open("wb") as output:
         head = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
@@ -88,6 +89,7 @@ def server(s3: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobSer
         with contextlib.suppress(ProcessLookupError):
             os.killpg(head.pid, signal.SIGKILL)
         head.wait()
+        shutil.rmtree(session, ignore_errors=True)
 
 
 def _answering(address: str, token: str, head: "subprocess.Popen[bytes]", log: Path) -> JobServer:
