@@ -22,7 +22,7 @@ help:
 	@echo "make check                                            lint, types, import rules, tests of algorithms and of refusals: 3 minutes"
 	@echo "make test-fast                                        without real data and without the cluster test"
 	@echo "make test-lowest                                      the lowest versions that pyproject.toml promises, and each pyarrow"
-	@echo "make wheel                                            dupq as a wheel in out: the API, with extras the jobs"
+	@echo "make wheel                                            two wheels in out: dupq (the API, with extras the jobs) and dupq-papers"
 	@echo "make chaos                                            disturb jobs at every moment, for hours; goes on where it was"
 	@echo "make audit                                            licences of what is installed, and known vulnerabilities"
 	@echo "make benchmark                                        benchmarks beside their peers, at small sizes: out/benchmarks/README.md"
@@ -33,13 +33,13 @@ help:
 
 setup: .venv/ready
 
-.venv/ready: requirements-test.lock requirements-torch.lock pyproject.toml
+.venv/ready: requirements-test.lock requirements-torch.lock pyproject.toml papers/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dupq needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	@echo "installing dupq and what it needs into .venv, once: some minutes"
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet --require-hashes --no-deps -r requirements-test.lock # complete; torch, which one of them needs, is next
 	.venv/bin/pip install --quiet -r requirements-torch.lock
-	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable . --editable papers
 	@echo "compiling what the jobs call, once: a minute or two"
 	.venv/bin/dupq warm
 	touch .venv/ready .venv/warmed
@@ -89,6 +89,7 @@ test-lowest: .venv/ready
 
 wheel: .venv/ready
 	$(JOB) -m hatchling build -t wheel -d out
+	cd papers && ../$(JOB) -m hatchling build -t wheel -d ../out
 
 chaos: .venv/ready
 	DUPQ_CHAOS=0 DUPQ_CHAOS_TALLY=out/chaos .venv/bin/pytest $(PARALLEL) -q --timeout 50000 tests/chaos

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dupq.api.runs import open_run, open_runs
     from dupq.errors import DupqError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["DupqError", "__version__", "find_duplicates", "load_encoder", "open_run", "open_runs"]
 
 _MODULES = {

@@ -23,10 +23,6 @@ from dupq.errors import SettingError
 Job = TypeVar("Job")
 ALL = "all"  # tables of `dupq evaluate`
 _log = logging.getLogger(__name__)
-# A stage's seconds grow with this power of the number of questions: measured from 100,000 to a million made questions
-# (benchmarks/results/scale*.md). Other stages grow linearly, or less.
-_GROWTH = {"neighbours": 1.9, "beyond_lists": 1.7, "pairs": 1.2}
-_FEW = 50_000  # questions: most of a smaller run's time is start-up
 _ENDINGS = re.compile(r"(-Posts)?(\.(7z|zip|xml|csv|tsv|jsonl?|ndjson|parquet|gz|bz2|xz|zst))+$", re.IGNORECASE)
 _DOMAIN = re.compile(r"(\.stackexchange)?\.(com|net|org)$", re.IGNORECASE)
 
@@ -56,8 +52,9 @@ def _run_on_ray(job: Any, arguments: argparse.Namespace) -> None:
     made = getattr(module, name)(job, checked)
     if name in ("dedup", "from_dump"):
         from dupq.report.summary import summary
+        from dupq.runs.figures import figures_of
 
-        _log.info(summary(made.uri))
+        _log.info(summary(made.uri), extra={"fields": figures_of(made.uri)})
 
 
 def _dumps_of(arguments: argparse.Namespace) -> dict[str, object]:
@@ -138,7 +135,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
         if not system.is_installed("dupq_papers"):
             raise SettingError(
                 f"--table {', '.join(papers_tables)}: not among {' and '.join(sorted(TABLES))}, and the papers' tables "
-                "need the package dupq_papers, which is not installed (papers/README.md)"
+                "need the package dupq-papers, which is not installed (papers/README.md)"
             )
         [module] = system.papers("arguments")
         tables = tuple(module.TABLES) if ALL in names else papers_tables
@@ -179,52 +176,13 @@ def export(arguments: argparse.Namespace) -> None:
 
 def plan(arguments: argparse.Namespace) -> None:
     """Say what dedup would take for another number of questions, from what the stages of a finished run took."""
-    from dupq import storage
     from dupq.runs.reader import finished_run
 
-    run, questions = finished_run(arguments.run), arguments.questions
-    if run.manifest["inputs"].get("previous"):
-        raise SettingError(
-            f"--run {run.uri}: it builds on an earlier run, so its times are of what was new; give another run"
-        )
-    if not run.metrics["questions"]:
-        raise SettingError(f"--run {run.uri}: it has no questions to plan from; give another run")
-    growth, stages = questions / run.metrics["questions"], []
-    for stage in run.manifest.get("stages") or ():
-        seconds, power = stage.get("seconds") or 0.0, _GROWTH.get(stage["name"], 1.0)
-        planned = {"name": stage["name"], "run_seconds": seconds, "seconds": seconds * growth**power, "growth": power}
-        stages.append({**planned, "run_task_mb": stage.get("peak_memory_mb") or 0.0})
-    size = sum(file.size for file in storage.list_files(run.uri))
-    counts = {"run": run.uri, "run_questions": run.metrics["questions"], "questions": questions}
-    planned = {**counts, "disk_bytes": round(size * growth), "stages": stages}
-    print(json.dumps(planned, indent=1) if arguments.json else _plan_text(planned))
+    run = finished_run(arguments.run)
+    from dupq.report.planning import plan, text_of
 
-
-def _plan_text(planned: dict[str, Any]) -> str:
-    """Return a plan as a table, with what it rests on."""
-    from dupq.report.summary import duration, memory
-
-    questions, before, stages = planned["questions"], planned["run_questions"], planned["stages"]
-    rows: list[tuple[str, ...]] = [("stage", "that run", "planned", "growth", "largest task there")]
-    for stage in stages:
-        growth = f"n^{stage['growth']:g}" if stage["growth"] != 1 else "n"
-        seconds = (duration(stage["run_seconds"]), duration(stage["seconds"]))
-        rows.append((stage["name"], *seconds, growth, memory(stage["run_task_mb"])))
-    sums = (duration(sum(stage[name] for stage in stages)) for name in ("run_seconds", "seconds"))
-    rows.append(("all", *sums, "", ""))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [f"{questions:,} questions, from the {before:,} of {planned['run']}", ""]
-    for name, *cells in rows:
-        shown = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
-        lines.append("  ".join([name.ljust(widths[0]), *shown]).rstrip())
-    lines += ["", f"The run's folder: {memory(planned['disk_bytes'] / 1e6)}. Times are for the machines of that run."]
-    if before < _FEW:
-        lines.append(f"A run of fewer than {_FEW:,} questions goes mostly into starting: the plan says too much.")
-    if questions > 10 * before:
-        lines.append(
-            f"{questions / before:,.0f} times the questions of that run: growth was measured over a factor of ten."
-        )
-    return "\n".join(lines)
+    planned = plan(run, arguments.questions)
+    print(json.dumps(planned, indent=1) if arguments.json else text_of(planned, run.metrics["questions"]))
 
 
 def from_dump(arguments: argparse.Namespace) -> None:
@@ -248,11 +206,11 @@ def _named_after(dump: str) -> str:
 
 
 def runs(arguments: argparse.Namespace) -> None:
-    """List the runs below an output, with their size, age and state."""
-    from dupq.runs.inventory import lines
+    """List the runs below an output: their state and size, what they found, and how sure it is."""
+    from dupq.runs.figures import listing, table
 
-    for line in lines(arguments.output):
-        print(line)
+    listed = listing(arguments.output, datetime.now(UTC))
+    print(json.dumps(listed, indent=1) if arguments.json else table(listed))
 
 
 def prune(arguments: argparse.Namespace) -> None:
@@ -266,9 +224,14 @@ def prune(arguments: argparse.Namespace) -> None:
 
 def status(arguments: argparse.Namespace) -> None:
     """Say how far a run is."""
-    from dupq.runs.inventory import status
+    from dupq.runs import figures, inventory
 
-    print(status(arguments.run, datetime.now(UTC)))
+    now = datetime.now(UTC)
+    print(
+        json.dumps(figures.status(arguments.run, now), indent=1)
+        if arguments.json
+        else inventory.status(arguments.run, now)
+    )
 
 
 def review(arguments: argparse.Namespace) -> None:

@@ -17,6 +17,7 @@ from dupq.errors import DupqError, SettingError
 _MOST_GPUS = 10_000
 _MOST_QUESTIONS = 1e12
 _PORT = 8321
+_OF_RUNS = "the folder of runs"
 _LABELLED = (
     "lines of two questions (site/question_id, or with one site the id) and 1 (duplicates, also if it is missing) or "
     "0, with tabs between"
@@ -223,13 +224,14 @@ def review(parser: Parser) -> None:
 
 def runs(parser: Parser) -> None:
     """Add the options of `dupq runs`."""
-    parser.add_uri("--output", "the folder of runs", required=True)
+    parser.add_uri("--output", _OF_RUNS, required=True)
+    parser.add_flag("--json", "a JSON list instead of the table")
 
 
 def prune(parser: Parser) -> None:
     """Add the options of `dupq prune`."""
     others = "an encoder's folder: also remove what its other trainings left there; may be repeated"
-    runs(parser)
+    parser.add_uri("--output", _OF_RUNS, required=True)
     parser.add_list("--encoder", "URI", others, uri)
     parser.add("--keep", "N", "finished runs to keep, the newest ones; at least 1", _whole(1), default=7)
     parser.add("--keep-monthly", "N", "also keep the newest run of each of N months", _whole(0), default=12)
@@ -239,6 +241,7 @@ def prune(parser: Parser) -> None:
 def status(parser: Parser) -> None:
     """Add the options of `dupq status`."""
     parser.add_uri("--run", "a run's folder, or a folder of runs for the newest", required=True)
+    parser.add_flag("--json", "a JSON object instead of the lines")
 
 
 def serve(parser: Parser) -> None:

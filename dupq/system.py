@@ -69,6 +69,11 @@ def papers(module: str) -> list[ModuleType]:
     return [importlib.import_module(f"dupq_papers.{module}")] if is_installed("dupq_papers") else []
 
 
+def without_papers() -> str:
+    """Return the end of an error about an unknown preset, setting or network: the papers have more, if missing here."""
+    return "" if is_installed("dupq_papers") else "; the papers' are in the package dupq-papers, which is not installed"
+
+
 @functools.cache
 def trouble_with(gpu: str) -> str | None:
     """Return in one line why torch cannot compute on `gpu`; None if the driver, the chip and torch fit together."""

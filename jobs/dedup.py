@@ -6,7 +6,7 @@ ray submit cluster.yaml jobs/dedup.py -- --questions s3://… --encoder s3://…
 
 from dupq.cli import job
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 if __name__ == "__main__":
     job("dedup", VERSION)

@@ -7,7 +7,7 @@ python jobs/evaluate.py --questions out/cs/questions --links labels.tsv --encode
 
 from dupq.cli import job
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 if __name__ == "__main__":
     job("evaluate", VERSION)

@@ -5,7 +5,7 @@ python jobs/export.py --run out/cs/runs --to embedding-atlas --output out/cs/atl
 
 from dupq.cli import job
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 if __name__ == "__main__":
     job("export", VERSION)

@@ -5,7 +5,7 @@ python jobs/from_dump.py --dump cs.stackexchange.com.7z --output out/cs
 
 from dupq.cli import job
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 if __name__ == "__main__":
     job("from_dump", VERSION)

@@ -7,7 +7,7 @@ ray submit cluster.yaml jobs/ingest.py -- --dump s3://bucket/dumps --output s3:/
 
 from dupq.cli import job
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 if __name__ == "__main__":
     job("ingest", VERSION)

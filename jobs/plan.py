@@ -5,7 +5,7 @@ python jobs/plan.py --questions 24e6 --run runs
 
 from dupq.cli import job
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 if __name__ == "__main__":
     job("plan", VERSION)

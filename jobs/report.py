@@ -5,7 +5,7 @@ python jobs/report.py --run out/cs/runs/RUN_ID
 
 from dupq.cli import job
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 if __name__ == "__main__":
     job("report", VERSION)

@@ -5,7 +5,7 @@ python jobs/train.py --questions out/cs/questions --links out/cs/links --output 
 
 from dupq.cli import job
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 if __name__ == "__main__":
     job("train", VERSION)

@@ -158,7 +158,7 @@ def _manifest(questions: str) -> dict[str, Any]:
     stages += ["partition", "clusters", "evaluate"]
     return {
         "run_id": "fabricated",
-        "dupq": "0.1.0",
+        "dupq": "0.2.0",
         "versions": {"python": "3.11.7", "ray": "2.60.0"},
         "inputs": {
             "questions": questions,

@@ -16,7 +16,21 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")]
 )
-UNCHECKED = {"aws", "datasette", "docker", "embedding-atlas", "sqlite-utils"}  # programs that are not here
+UNCHECKED = {  # programs that are not here
+    *(
+        "aws",
+        "datasette",
+        "docker",
+        "embedding-atlas",
+        "eksctl",
+        "helm",
+        "kind",
+        "kubectl",
+        "pipx",
+        "sqlite-utils",
+        "uv",
+    ),
+}
 _CRON = re.compile(r"^(?:[\d*]+ ){5} *(?:flock -n \S+ )?")
 _SHOWN = re.compile(r"^(?:(?:\w+=\S+ )*(?:\.venv/bin/)?(?:dupq|python|ray|make|pip|pytest)|examples/\S+\.sh)(?: |$)")
 
@@ -80,6 +94,7 @@ def commands_in(block: Block) -> Iterator[str]:
 def _filled_in(script: str) -> str:
     for name, value in re.findall(r"^ *(\w+)=\(([^)]+)\)", script, re.MULTILINE):
         script = script.replace(f'"${{{name}[@]}}"', value)
+    script = re.sub(r' "\$\{\w+\[@\]\}"', "", script)  # what the caller adds
     for name, value in re.findall(r"^(\w+)=(?:\$\{\w+:-)?([\w.]+)", script, re.MULTILINE):
         script = script.replace(f"${name}", value)
     return script

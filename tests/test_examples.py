@@ -44,7 +44,7 @@ def test_both_pages_on_the_cluster_begin_with_the_same_commands_and_a_run_that_t
     assert once(ROOT / "docs/cluster.md") == commands_once
     first = next(line for line in commands_once if "jobs/dedup.py" in line)
     assert "--previous" not in first
-    night = next(command for command in jobs_of(EXAMPLES / "cluster/nightly.sh") if command.job == "dedup")
+    night = next(command for command in jobs_of(EXAMPLES / "cluster/night.sh") if command.job == "dedup")
     of_night = parser("dedup").parse_args(night.arguments)
     of_first = parser("dedup").parse_args(shlex.split(first.partition(" -- ")[2]))
     for name in ("questions", "links", "encoder", "output"):

@@ -66,6 +66,14 @@ def _loaded_with(modules: tuple[str, ...], unwanted: set[str]) -> dict[str, list
     return found
 
 
+def test_the_papers_and_the_changelog_are_of_this_version() -> None:
+    papers = tomllib.loads((ROOT / "papers/pyproject.toml").read_text())["project"]
+    assert (papers["version"], papers["dependencies"]) == (__version__, [f"dupq[jobs]=={__version__}"])
+    newest = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest
+    assert newest[1] == __version__
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_each_job_script_belongs_to_this_version(job: str) -> None:
     script = (ROOT / "jobs" / f"{job}.py").read_text()
@@ -81,7 +89,7 @@ def test_a_script_of_another_version_is_refused(tmp_path: Path) -> None:
     assert "0.0.9" in ended.stderr
 
 
-TABLE = {"--title", "--text", "--id", "--tags", "--date", "--format"}
+TABLE = {"--title", "--text", "--id", "--tags", "--date", "--url", "--format"}
 JUDGE = {"--judge", "--judge-model", "--judge-pairs", "--judge-budget", "--judge-tokens", "--judge-required"}
 INTERFACE = {
     "ingest": {"--dump", "--output", "--site", "--answers", "--max-reject-share", *TABLE},
@@ -104,7 +112,8 @@ INTERFACE = {
     "report": {"--run"},
     "export": {"--run", "--to", "--output"},
     "plan": {"--questions", "--run", "--json"},
-    "from_dump": {"--dump", "--output", "--preset", "--truth", "--reranker", "--gpus", "--site", *TABLE, *JUDGE},
+    "from_dump": {"--dump", "--output", "--preset", "--truth", "--reranker", "--gpus", "--site", *TABLE, *JUDGE}
+    | {"--links", "--verdicts", "--precision", "--previous"},
 }
 
 

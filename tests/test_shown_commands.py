@@ -23,7 +23,16 @@ FILES = [*PAGES, *sorted(ROOT.glob("examples/*/*.sh"))]
 HISTORY = {"lab-log.md"}  # tells of what there was
 OF_OTHERS = {  # what they are options of
     *("--bucket", "--copy-source", "--key", "--name", "--query", "--region", "--aws-service-name"),  # aws
-    *("--generate", "--head"),  # Ray
+    *("--address", "--generate", "--head", "--runtime-env-json", "--working-dir"),  # Ray
+    *(
+        "--cluster",
+        "--from-file",
+        "--from-literal",
+        "--namespace",
+        "--role-arn",
+        "--service-account-name",
+    ),  # Kubernetes
+    *("--collector", "--extra-index-url", "--upgrade", "--torch-backend", "--with"),  # of node_exporter, pip, uv
     *("--build-arg", "--env", "--format", "--read-only", "--tmpfs", "--user"),  # docker
     *("--csv", "--vars"),  # sqlite-utils, dbt
     *("--neighbors", "--text", "--x", "--y"),  # Embedding Atlas
@@ -99,7 +108,7 @@ def _pip(words: list[str]) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert words[1] == "install"
     for package, extra in re.findall(r"([\w.-]+)\[(\w+)\]", " ".join(words)):
-        assert package in ("dupq", f"dupq-{__version__}-py3-none-any.whl")
+        assert package in ("dupq", f"dupq-{__version__}-py3-none-any.whl"), package
         assert extra in extras
 
 

@@ -20,7 +20,7 @@ from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.sections import EncoderSettings
-from dupq.system import papers
+from dupq.system import papers, without_papers
 from dupq.text.token_arrays import TokenIds
 
 _LARGEST = float(np.finfo(np.float16).max)
@@ -44,8 +44,8 @@ def network_settings(section: EncoderSettings) -> NetworkSettings:
     """
     kind, allowed = section.kind, kinds()
     if kind not in allowed:
-        more = "" if papers("networks") else "; the papers' networks are in papers/"
-        raise SettingError(f"setting 'encoder.kind' is {kind!r}; allowed: {', '.join(map(repr, allowed))}{more}")
+        names = ", ".join(map(repr, allowed))
+        raise SettingError(f"setting 'encoder.kind' is {kind!r}; allowed: {names}{without_papers()}")
     fields = allowed[kind].model_fields
     for name in section.model_extra or {}:
         if name not in fields:

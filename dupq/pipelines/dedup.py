@@ -43,7 +43,7 @@ from dupq.judging.trust import LEAST_SURE
 from dupq.pipelines.arguments import DedupJob
 from dupq.pipelines.gates import check_gates, check_rows
 from dupq.pipelines.opening import OpenedDedup, open_dedup
-from dupq.runs import inventory
+from dupq.runs import figures, inventory
 from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
 from dupq.stages.calibration import calibrate
@@ -92,7 +92,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
         run_tasks("report", _write_report, [(run.uri,)])
         check_gates(job.gates, read_metrics(run.uri), run.uri)
         run.mark()
-        point_latest(run.uri)
+        _make_latest(run.uri)
         if not opened.settings.run.keep_work:
             inventory.tidy_at_end(run.uri)
         progress.end(run.uri, "finished")
@@ -186,6 +186,13 @@ def _write_report(run: str) -> Counts:
     return {}
 
 
+def _make_latest(run: str) -> None:
+    """Publish the figures of a run that succeeded, and then the run: what is cut off between is done again."""
+    if is_to_be_latest(run):
+        figures.write(run)
+    point_latest(run)
+
+
 def _finish_again(opened: OpenedDedup) -> None:
     """Do what a finished run lacks because its job was killed at the end. Takes no lease if it lacks nothing."""
     run = opened.run
@@ -193,7 +200,7 @@ def _finish_again(opened: OpenedDedup) -> None:
     check_gates(opened.job.gates, read_metrics(run.uri), run.uri, has_succeeded=True)
     if is_to_be_latest(run.uri):
         with run.held():
-            point_latest(run.uri)
+            _make_latest(run.uri)
     if not opened.settings.run.keep_work and inventory.tidy_at_end(run.uri, really=False):
         with contextlib.suppress(LeaseError), run.held():  # a job that holds it is at its end, and tidies too
             inventory.tidy_at_end(run.uri)

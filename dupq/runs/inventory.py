@@ -6,7 +6,7 @@ import operator
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, NotRequired
 
@@ -190,15 +190,6 @@ def encoder_leftovers(encoder: str, now: datetime) -> list[KnownRun]:
     ]
 
 
-def lines(output: str) -> list[str]:
-    """Return a line per run below `output`, oldest first. Raises DupqError if there is none."""
-    now = datetime.now(UTC)
-    runs = known_runs(output, now)
-    if not runs:
-        raise DupqError(f"{output}: no runs here; give the --output of dupq dedup")
-    return [line_of(run, now) for run in runs]
-
-
 def line_of(run: KnownRun, now: datetime) -> str:
     """Return a run in one line: id, state, age, size."""
     return f"{run.run_id}  {run.state:11}  {age_of(now - run.touched):>8}  {size_of(run.size):>9}"
@@ -223,8 +214,11 @@ def size_of(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def status(uri: str, now: datetime) -> str:
-    """Return the progress of the run at `uri`, or of the newest run below it. Raises DupqError if there is none."""
+def status_of(uri: str, now: datetime) -> tuple[str, KnownRun, Progress | None]:
+    """Return the URI, the state and the progress of the run at `uri`, or of the newest run below it.
+
+    Raises DupqError if there is none.
+    """
     run, progress = uri, read_progress(uri)
     if progress is None and (runs := known_runs(uri, now)):
         run = storage.join(uri, runs[-1].run_id)
@@ -232,6 +226,12 @@ def status(uri: str, now: datetime) -> str:
     known = known_run(storage.parent(run), storage.name(run), now)
     if known is None:
         raise DupqError(f"{uri}: no run is here, and no folder of runs")
+    return run, known, progress
+
+
+def status(uri: str, now: datetime) -> str:
+    """Return in lines what `status_of` returns."""
+    run, known, progress = status_of(uri, now)
     lines = [f"run        {run}", f"state      {_state(known, progress, now)}"]
     if progress is not None and not known.is_whole and known.state is not State.DAMAGED:
         lines.append(f"stage      {progress['stage']}, for {age_of(now - datetime.fromisoformat(progress['since']))}")

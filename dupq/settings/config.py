@@ -10,7 +10,7 @@ from pydantic import model_validator
 from dupq.errors import SettingError
 from dupq.settings import sections
 from dupq.settings.sections import BY_CONTENT, ONLY_HOW, Section
-from dupq.system import papers
+from dupq.system import papers, without_papers
 
 DEFAULT_PRESET = "dupq"
 
@@ -61,7 +61,9 @@ def load(preset: str = DEFAULT_PRESET, assignments: Iterable[str] = ()) -> Setti
     """
     presets = _presets()
     if preset not in presets:
-        raise SettingError(f"--preset {preset}: no such preset; there are {', '.join(sorted(presets))}")
+        raise SettingError(
+            f"--preset {preset}: no such preset; there are {', '.join(sorted(presets))}{without_papers()}"
+        )
     return assign(Settings.parse(tomllib.loads(presets[preset].read_text("utf-8"))), assignments)
 
 
@@ -156,5 +158,7 @@ def _parse(assignment: str) -> tuple[str, str, str]:
     fields = type(Settings.model_fields[section].default).model_fields
     allowed = set(fields).union(*(module.names_of(section) for module in papers("settings")))
     if section != "encoder" and name not in allowed:
-        raise SettingError(f"--set {assignment}: '{section}' has no '{name}'; it has {', '.join(fields)}")
+        raise SettingError(
+            f"--set {assignment}: '{section}' has no '{name}'; it has {', '.join(fields)}{without_papers()}"
+        )
     return section, name, value

@@ -4,15 +4,33 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+LINES = (ROOT / "Dockerfile").read_text().splitlines()
+
+
+def copied() -> set[str]:
+    """The files and folders of the repository that the image has."""
+    return {name for line in LINES if line.startswith("COPY ") for name in line.split()[1:-1]}
+
+
+def environment() -> dict[str, str]:
+    """The variables of a process in the image."""
+    pairs = (pair.split("=", 1) for line in LINES if line.startswith("ENV ") for pair in line.split()[1:])
+    return dict(pairs)
+
+
+def user() -> int:
+    """Who runs in the image; a number, as Kubernetes' runAsNonRoot demands."""
+    (user,) = [line.removeprefix("USER ") for line in LINES if line.startswith("USER ")]
+    owner, group = user.split(":")
+    assert owner == group
+    return int(owner)
 
 
 def test_all_that_is_copied_is_there_and_the_user_is_not_root() -> None:
-    lines = (ROOT / "Dockerfile").read_text().splitlines()
-    assert len(lines) <= 30
-    copied = {name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]}
-    assert all((ROOT / name).exists() for name in copied)
+    assert len(LINES) <= 30
+    assert all((ROOT / name).exists() for name in copied())
     let_through = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
-    assert copied == set(let_through)
-    users = [place for place, line in enumerate(lines) if line.startswith("USER ")]
-    assert lines[users[-1]] != "USER root"
-    assert users[-1] > max(place for place, line in enumerate(lines) if line.startswith("RUN "))
+    assert copied() == set(let_through)
+    assert user() >= 10_000
+    numbers = {kind: [at for at, line in enumerate(LINES) if line.startswith(kind)] for kind in ("USER ", "RUN ")}
+    assert numbers["USER "][0] > max(numbers["RUN "])

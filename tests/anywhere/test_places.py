@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import test_image
 from elsewhere import CGROUPS, NOBODY, SMALL_SHM, WITHOUT_SHM, in_cgroup, read_only, read_only_root, run_as
 from inline import without_ray
 from riddles.grammar import write_sample
@@ -77,22 +78,59 @@ def memory_limit() -> Iterator[str]:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize("shm", [WITHOUT_SHM, pytest.param(SMALL_SHM, marks=pytest.mark.full)], ids=["none", "64MB"])
-def test_a_container_that_is_read_only_gets_the_same_bytes(
-    plain: Path, nobodys: Path, memory_limit: str, shm: str
-) -> None:
-    """Its user has no name and no home, the language C, a long TMPDIR, one CPU, 2 GB, and no or little /dev/shm.
+def test_a_container_that_is_read_only_gets_the_same_bytes(plain: Path, nobodys: Path, memory_limit: str) -> None:
+    """Its user has no name and no home, the language C, a long TMPDIR, one CPU, 2 GB, and no /dev/shm.
 
     Only /tmp and the folder of the output can be written, and what is written there only the user may read.
     """
     shutil.copytree(plain / "dump", nobodys / "dump")
     temporary = "/tmp/" + "t" * 84
     os.chown(nobodys, NO_NAME, NO_NAME)
-    set_up = f"{shm}{memory_limit}{read_only_root(REPOSITORY, nobodys)}mkdir -m 777 {temporary}\numask 077\n"
+    set_up = f"{WITHOUT_SHM}{memory_limit}{read_only_root(REPOSITORY, nobodys)}mkdir -m 777 {temporary}\numask 077\n"
     environment = {"HOME": "/nonexistent", "TMPDIR": temporary, "LC_ALL": "C"}
     cpus = [min(os.sched_getaffinity(0))]
     ended = run_as(NO_NAME, set_up, command("/mnt/dump", "/mnt/out"), environment, cpus)
     assert ended.returncode == 0, ended.stderr
+    assert digests(nobodys / "out") == digests(plain / "out")
+
+
+@pytest.fixture
+def image() -> Iterator[Path]:
+    """The folder /opt/dupq of the image: what is copied into it, and the compiled code that `dupq warm` leaves."""
+    with tempfile.TemporaryDirectory(prefix="dupq-image-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for source in map(REPOSITORY.joinpath, test_image.copied()):
+            if source.is_dir():
+                shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, folder)
+        compiled = Path(environment_in(folder)["NUMBA_CACHE_DIR"])
+        place = kernel_cache.caching._CacheLocator.get_suitable_cache_subpath(str(folder / "dupq" / "_"))
+        (compiled / place).mkdir(parents=True)
+        for kernel in (REPOSITORY / "dupq" / "__pycache__").glob("*.nb[ic]"):
+            shutil.copy(kernel, compiled / place)
+        yield folder
+
+
+def environment_in(folder: Path) -> dict[str, str]:
+    return {name: value.replace("/opt/dupq", str(folder)) for name, value in test_image.environment().items()}
+
+
+@pytest.mark.ray
+@pytest.mark.full
+@pytest.mark.usefixtures("elsewhere")
+def test_the_image_that_is_read_only_with_64_mb_of_shared_memory_gets_the_same_bytes(
+    plain: Path, nobodys: Path, image: Path
+) -> None:
+    """As docker and Kubernetes run it: its files, its user and its variables; /tmp and the output can be written."""
+    shutil.copytree(plain / "dump", nobodys / "dump")
+    os.chown(nobodys, test_image.user(), test_image.user())
+    variables = environment_in(image) | {"HOME": "/tmp", "PYTHONPATH": f"{image}:{image}/papers"}
+    words = [sys.executable, "-m", "dupq.cli", "from-dump", *command("/mnt/dump", "/mnt/out")[2:]]
+    ended = run_as(test_image.user(), SMALL_SHM + read_only_root(image, nobodys), words, variables)
+    assert ended.returncode == 0, ended.stderr
+    assert "compil" not in ended.stderr
     assert digests(nobodys / "out") == digests(plain / "out")
 
 

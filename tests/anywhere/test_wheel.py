@@ -27,11 +27,20 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """That of dupq, and that of the papers."""
     folder = tmp_path_factory.mktemp("dist")
     built = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
-    subprocess.run(built, cwd=ROOT, check=True, capture_output=True)
-    return folder / f"dupq-{__version__}-py3-none-any.whl"
+    for source in (ROOT, ROOT / "papers"):
+        subprocess.run(built, cwd=source, check=True, capture_output=True)
+    names = (f"{name}-{__version__}-py3-none-any.whl" for name in ("dupq", "dupq_papers"))
+    own, papers = map(folder.joinpath, names)
+    return own, papers
+
+
+@pytest.fixture(scope="module")
+def wheel(wheels: tuple[Path, Path]) -> Path:
+    return wheels[0]
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +96,7 @@ def test_it_holds_all_that_the_package_reads_and_no_tests(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         described = archive.read(f"dupq-{__version__}.dist-info/METADATA").decode()
-    packages = (ROOT / "dupq", ROOT), (ROOT / "papers" / "dupq_papers", ROOT / "papers")
-    sources = {
-        str(file.relative_to(above)) for package, above in packages for file in package.rglob("*") if file.is_file()
-    }
-    assert {name for name in names if not name.startswith(f"dupq-{__version__}.dist-info/")} == {
-        name for name in sources if "__pycache__" not in name
-    }
+    assert {name for name in names if not name.startswith(f"dupq-{__version__}.dist-info/")} == files_of(ROOT / "dupq")
     read = ["py.typed", "clusters/prior.json", "encoders/base/encoder.npz", "settings/presets/dupq.toml"]
     read += ["report/page.html.jinja", "report/static/main.js"]
     assert {f"dupq/{name}" for name in read} < names
@@ -101,6 +104,21 @@ def test_it_holds_all_that_the_package_reads_and_no_tests(wheel: Path) -> None:
     for module, (_, extra) in system.PACKAGES.items():
         name = module.replace("_", "-")
         assert re.search(rf"^Requires-Dist: {name}\b.*; extra == '{extra}'$", described, re.MULTILINE), module
+
+
+def files_of(package: Path) -> set[str]:
+    files = (file.relative_to(package.parent) for file in package.rglob("*") if file.is_file())
+    return {str(file) for file in files if "__pycache__" not in file.parts}
+
+
+def test_the_papers_are_a_second_wheel_of_the_same_version(wheels: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(wheels[1]) as archive:
+        names, about = set(archive.namelist()), f"dupq_papers-{__version__}.dist-info/"
+        described = archive.read(f"{about}METADATA").decode()
+    assert {name for name in names if not name.startswith(about)} - {"dupq_papers/LICENSE"} == files_of(
+        ROOT / "papers" / "dupq_papers"
+    )
+    assert f"Requires-Dist: dupq[jobs]=={__version__}\n" in described
 
 
 def call(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -156,6 +174,26 @@ def test_a_job_names_the_extra_that_it_needs(installed: Path, job: str, options:
     ended = call(installed / "dupq", job, *options)
     said = f"error: dupq {job} needs Ray, which is not installed: pip install 'dupq[jobs]'\n"
     assert (ended.returncode, ended.stderr) == (1, said)
+
+
+WITHOUT_PAPERS = """
+from dupq.errors import SettingError
+from dupq.settings import config
+
+for preset, assignment in (("othman-lstm", "run.keep_work=true"), ("dupq", "text.tokens=punctuation")):
+    try:
+        config.load(preset, [assignment])
+    except SettingError as error:
+        print(error)
+"""
+
+
+def test_what_needs_the_second_wheel_says_so(installed: Path) -> None:
+    said = call(installed / "python", "-c", WITHOUT_PAPERS).stdout.splitlines()
+    assert len(said) == 2
+    assert said[0].startswith("--preset othman-lstm: no such preset; there are dupq, sentence-transformers;")
+    assert said[1].startswith("--set text.tokens=punctuation: 'text' has no 'tokens'; it has ")
+    assert all(line.endswith("; the papers' are in the package dupq-papers, which is not installed") for line in said)
 
 
 def test_a_plan_a_report_and_an_export_need_no_extra(installed: Path, run: str) -> None:

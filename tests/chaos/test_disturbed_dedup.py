@@ -195,7 +195,7 @@ def replace_folder(folder: Path, other: Path) -> None:
 def left_by(job: DedupJob) -> list[Path]:
     """The files of a run, but for those that people or every attempt may change."""
     files = [file for file in Path(job.output).rglob("*") if file.is_file() and not file.name.endswith(".tmp")]
-    aside = {"review.tsv", "worklist.tsv", "report.html", "run.log", "progress.json", "latest.json"}
+    aside = {"review.tsv", "worklist.tsv", "report.html", "run.log", "progress.json", "latest.json", "dupq.prom"}
     return sorted(file for file in files if file.name not in aside)
 
 

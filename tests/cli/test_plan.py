@@ -9,6 +9,8 @@ from dupq import cli, storage
 from dupq.commands import _named_after
 from tests.fabricated_run import build_run
 
+ROOT = Path(__file__).parents[2]
+
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
@@ -17,12 +19,23 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return int(ended.value.code or 0), told.out, told.err
 
 
+def of_size(folder: Path, questions: int, **stages: float) -> str:
+    """A run of so many questions, with further stages of so many seconds."""
+    run = build_run(str(folder))
+    metrics, manifest = f"{run}/metrics.json", f"{run}/manifest.json"
+    storage.write_json(metrics, storage.read_json(metrics) | {"questions": questions})
+    written = storage.read_json(manifest)
+    written["stages"] += [{"name": name, "seconds": seconds} for name, seconds in stages.items()]
+    storage.write_json(manifest, written)
+    return run
+
+
 def test_stages_grow_as_they_were_measured_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    run = build_run(str(tmp_path))  # of 53 questions; its stages took 1.5 s, 3 s and so on
-    code, out, error = ask(capsys, "--questions", "530", "--run", tmp_path / "runs", "--json")
+    run = of_size(tmp_path, 50_000)  # its stages took 1.5 s, 3 s and so on
+    code, out, error = ask(capsys, "--questions", "5e5", "--run", tmp_path / "runs", "--json")
     assert (code, error) == (0, "")
     plan = json.loads(out)
-    assert (plan["run"], plan["run_questions"], plan["questions"]) == (run, 53, 530)
+    assert (plan["run"], plan["based_on"], plan["run_questions"], plan["questions"]) == (run, "run", 50_000, 500_000)
     seconds = {stage["name"]: stage["seconds"] for stage in plan["stages"]}
     assert seconds["texts"] == pytest.approx(1.5 * 10)
     assert seconds["neighbours"] == pytest.approx(1.5 * 7 * 10**1.9)
@@ -30,18 +43,46 @@ def test_stages_grow_as_they_were_measured_to(capsys: pytest.CaptureFixture[str]
     assert plan["disk_bytes"] == 10 * sum(file.size for file in storage.list_files(run))
 
 
+def test_a_small_run_is_planned_from_the_shipped_rates(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    of_size(tmp_path, 49_999, rerank=12.0)
+    _, out, _ = ask(capsys, "--questions", "1e5", "--run", tmp_path / "runs", "--json")
+    plan = json.loads(out)
+    assert (plan["based_on"], plan["run_questions"]) == ("benchmark", 1_000_000)
+    measured = json.loads((ROOT / "benchmarks/results/scale-1000000-2026-11-28.json").read_text())
+    jobs = {stage["stage"]: stage for stage in measured["sizes"]["1000000"]["stages"] if stage["job"] == "dedup"}
+    of_plan = {stage["name"]: stage for stage in plan["stages"] if stage["name"] != "rerank"}
+    assert of_plan.keys() == jobs.keys()
+    for name, stage in of_plan.items():
+        assert stage["run_seconds"] == pytest.approx(jobs[name]["seconds"], abs=0.06)
+        assert stage["run_task_mb"] == jobs[name]["task_mb"]
+    smaller = json.loads((ROOT / "benchmarks/results/scale-100000-2026-11-27.json").read_text())
+    took = sum(stage["seconds"] for stage in smaller["sizes"]["100000"]["stages"] if stage["job"] == "dedup")
+    assert 0.5 * took < sum(stage["seconds"] for stage in of_plan.values()) < 1.5 * took
+    _, text, _ = ask(capsys, "--questions", "1e5", "--run", tmp_path / "runs")
+    assert "uses rates that dupq ships with" in text
+    assert "rerank" in text
+
+
 def test_the_table_has_a_line_a_stage_and_says_what_it_rests_on(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    code, out, _ = ask(capsys, "--questions", "24e6", "--run", build_run(str(tmp_path)))
+    code, out, _ = ask(capsys, "--questions", "4e6", "--run", of_size(tmp_path, 53_000))
     assert code == 0
-    assert "24,000,000 questions, from the 53 of" in out
+    assert "4,000,000 questions, from the 53,000 of" in out
     assert [line.split()[0] for line in out.splitlines()[2:15]] == [
         *("stage", "texts", "signatures", "near_duplicates", "encode", "terms", "calibrate", "neighbours", "pairs"),
         *("partition", "clusters", "evaluate", "all"),
     ]
-    assert "fewer than 50,000 questions" in out
-    assert "times the questions of that run" in out
+    assert "75 times that many questions" in out
+
+
+@pytest.mark.parametrize(("run", "questions", "least"), [(60_000, "6.1e6", "61,000"), (53, "2e8", "2,000,000")])
+def test_more_than_a_hundred_times_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, run: int, questions: str, least: str
+) -> None:
+    code, out, error = ask(capsys, "--questions", questions, "--run", of_size(tmp_path, run))
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert f"give a run of at least {least} questions" in error
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "abc", "1.5", "nan", "1e400", ""])

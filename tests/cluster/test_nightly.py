@@ -12,44 +12,39 @@ from typing import NoReturn
 
 import pytest
 
-from dupq.errors import SettingError
-from dupq.options import Parser
-from dupq.pipelines.gates import Gates
-from dupq.settings import config
+from dupq.errors import DupqError, GateError, RejectsError, SettingError
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
-NIGHT = ["up", "submit jobs/ingest.py", "submit jobs/dedup.py", "exec"]
+NIGHT = ["up", "exec", "ingest", "dedup", "prune", "rsync-down"]
+FAILED = [*NIGHT[:4], NIGHT[5]]
 
-# Notes its arguments; the first `FAILING` calls of dedup say `SAYING` and fail as all of `ray submit` do, with 1, and
-# with WAITING `ray up` waits until it is killed.
+# Notes how it was called, runs what `exec` gives the head here, and copies its file; like ray, it passes on no exit
+# code. With WAITING, `ray up` waits until it is killed; with LOST, the head is lost before it begins.
 RAY = """#!/bin/bash
-echo "$*" >> "$HOME/arguments"
-case $1 in submit) what="submit $3" ;; *) what=$1 ;; esac
-echo "$what" >> "$HOME/calls"
-if [[ $what == up && ${WAITING:-} ]]; then sleep 600; fi
-if [[ $what == "submit jobs/dedup.py" ]] && (($(grep -c dedup "$HOME/calls") <= ${FAILING:-0})); then
-    printf '%s\\r\\n' "${SAYING:-}" "Error: SSH command failed."
-    exit 1
-fi
+echo "$1" >> "$HOME/calls"
+case $1 in
+    up) [[ ! ${WAITING:-} ]] || sleep 600 ;;
+    exec) [[ ! ${LOST:-} ]] || exit 1; bash -c "$3" ;;
+    rsync-down) cp "${3/#\\~/$HOME}" "$4" ;;
+esac
 """
-
-
-def _refused(ask: Callable[[], object]) -> SettingError:
-    """What dupq says of something wrong."""
-    with pytest.raises(SettingError) as raised:
-        ask()
-    return raised.value
+# The first FAILING calls of dedup end with CODE.
+DUPQ = """#!/bin/bash
+echo "$1" >> "$HOME/calls"
+if [[ $1 == dedup ]] && (($(grep -c dedup "$HOME/calls") <= ${FAILING:-0})); then exit "$CODE"; fi
+"""
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with the script and the false `ray`; its calls are in the file `calls`."""
-    (tmp_path / "examples/cluster").mkdir(parents=True)
-    shutil.copy(CLUSTER / "nightly.sh", tmp_path / "examples/cluster")
-    ray = tmp_path / ".venv/bin/ray"
-    ray.parent.mkdir(parents=True)
-    ray.write_text(RAY)
-    ray.chmod(0o755)
+    """A checkout with the scripts, a false `ray` and a false `dupq`; their calls are in the file `calls`."""
+    shutil.copytree(CLUSTER, tmp_path / "examples/cluster")
+    (tmp_path / "dupq").symlink_to(tmp_path)  # as the head has it
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    for name, text in {"ray": RAY, "dupq": DUPQ}.items():
+        program = tmp_path / ".venv/bin" / name
+        program.write_text(text)
+        program.chmod(0o755)
     return tmp_path
 
 
@@ -86,43 +81,27 @@ def test_a_night_ends_with_no_machine_left(checkout: Path, start: Start) -> None
 
 
 def test_what_fails_is_tried_again(checkout: Path, start: Start) -> None:
-    assert start(FAILING="2").wait(60) == 0
-    assert calls(checkout) == [*NIGHT[:3], *NIGHT[:3], *NIGHT, "down"]
-    assert "attempt 2 of 3 failed" in (checkout / "said").read_text()
+    assert start(FAILING="2", CODE="5").wait(60) == 0
+    assert calls(checkout) == [*FAILED, *FAILED, *NIGHT, "down"]
+    assert "attempt 2 of 3 failed (5)" in (checkout / "said").read_text()
 
 
-def test_what_fails_always_fails_the_night(checkout: Path, start: Start) -> None:
-    assert start(FAILING="9").wait(60) == 1
-    assert calls(checkout) == [*NIGHT[:3] * 3, "down"]
+@pytest.mark.parametrize("code", [1, 6, 7, 70, 137])
+def test_what_fails_always_fails_the_night_with_its_code(checkout: Path, start: Start, code: int) -> None:
+    assert start(FAILING="9", CODE=str(code)).wait(60) == code
+    assert calls(checkout) == [*FAILED * 3, "down"]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        str(_refused(lambda: Gates(min_rows_share=2).check(has_previous=True))),
-        str(_refused(lambda: config.load(assignments=["neighbours.k=0"]))),
-        str(_refused(lambda: config.load(assignments=["nowhere.k=0"]))),
-        str(_refused(lambda: Parser(prog="dedup.py").parse_args(["--nothing"]))),
-        "--max-change 0.2: 0.412 of the clustered questions changed cluster; the run is complete",
-        "--max-reject-share: 2 of 3 sites have more broken rows than it allows:\n  a: 12 of 20 rows\n  b: 9 of 9 rows",
-        "12 of 20 rows are broken, more than the share of 0.001 that --max-reject-share allows; see …",
-    ],
-)
-def test_what_is_refused_is_not_tried_again(checkout: Path, start: Start, said: str) -> None:
-    assert start(FAILING="9", SAYING=f"\r\033[Kpairs: 3/8, 2 s left\r\033[Kerror: {said}").wait(60) == 1
-    assert calls(checkout) == [*NIGHT[:3], "down"]
+@pytest.mark.parametrize("refused", [SettingError, RejectsError, GateError])
+def test_what_is_refused_is_not_tried_again(checkout: Path, start: Start, refused: type[DupqError]) -> None:
+    assert start(FAILING="9", CODE=str(refused.EXIT_CODE)).wait(60) == refused.EXIT_CODE
+    assert calls(checkout) == [*FAILED, "down"]
     assert "not tried again" in (checkout / "said").read_text()
 
 
-def test_a_log_that_cannot_be_written_fails_no_night(checkout: Path, start: Start) -> None:
-    (checkout / ".dupq-nightly.log").mkdir()  # neither rm nor tee can replace it
-    assert start().wait(60) == 0
-
-
-def test_an_error_that_names_a_file_is_tried_again(checkout: Path, start: Start) -> None:
-    said = "error: s3://BUCKET/runs: cannot be read: throttled; give --set less"
-    assert start(FAILING="1", SAYING=said).wait(60) == 0
-    assert calls(checkout) == [*NIGHT[:3], *NIGHT, "down"]
+def test_a_head_that_is_lost_is_tried_again(checkout: Path, start: Start) -> None:
+    assert start(LOST="1").wait(60) == 1
+    assert calls(checkout) == [*["up", "exec"] * 3, "down"]
 
 
 def await_call(checkout: Path) -> None:
