@@ -66,7 +66,7 @@ CASES: list[tuple[str, Callable[[Path], Any], str, Damage | None]] = [
     ("a threshold above 1", lambda world: opened(world).at(1.5), "out of range", None),
     ("neither threshold nor precision", lambda world: opened(world).at(), "not both", None),
     ("both", lambda world: opened(world).at(0.5, precision=0.5), "not both", None),
-    ("a run's encoder that is gone", lambda world: opened(world).encoder, "no encoder here", None),
+    ("a run's encoder that is gone", lambda world: opened(world).encoder, "no encoder here", removed("encoder")),
     ("no encoder", loaded, "no encoder here", removed("encoder")),
     ("an encoder that is nested", loaded, "not valid JSON", content(ENCODER, NESTED)),
     ("an encoder that is a list", loaded, "not an encoder of format", content(ENCODER, "[]")),

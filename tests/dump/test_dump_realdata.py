@@ -58,6 +58,8 @@ def plain_question(attributes: dict[str, str]) -> dict[str, Any]:
         "closed_date": time("ClosedDate"),
         "owner": attributes.get("OwnerUserId", attributes.get("OwnerDisplayName")),
         "content_license": attributes.get("ContentLicense"),
+        "own_id": None,
+        "url": None,
     }
 
 
