@@ -35,7 +35,7 @@ def test_a_run_in_another_language_needs_no_settings(thai: tuple[list[Question],
     known = read_description(encoder)["metrics"]["language"]
     assert known == "thai, detected: 100% of the titles are thai"
     assert Run(uri).manifest["inputs"]["language"] == known
-    assert " of 1 site (Thai)" in summary(uri)
+    assert " of thai.example.com (Thai)" in summary(uri)
     columns = ["question_id_left", "question_id_right"]
     pairs = dupq.open_run(uri).pairs.arrow(columns, [("joined", "==", True)]).to_pylist()
     right = [len({questions[pair[column] - 1].meaning for column in columns}) == 1 for pair in pairs]
