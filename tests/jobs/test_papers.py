@@ -29,7 +29,7 @@ def test_without_their_package_a_table_is_refused_in_one_line(
     assert "dupq" in config.preset_names()
     assert "bogdanova-max" not in config.preset_names()
     given = arguments(small_sample.questions, small_sample.links, tmp_path, *(f"--table={name}" for name in names))
-    with pytest.raises(SettingError, match=f"^--table {names[-1]}: .* need the package dupq_papers[^\\n]*$"):
+    with pytest.raises(SettingError, match=f"^--table {names[-1]}: .* need the package dupq-papers[^\\n]*$"):
         COMMANDS["evaluate"].run(given)
 
 

@@ -135,10 +135,11 @@ def test_the_sheet_is_the_table_to_be_filled_in(nights: Nights) -> None:
     text = Path(nights.first.uri, "worklist.tsv").read_text()
     header, *lines = (line.split("\t") for line in text.splitlines())
     rows = rows_of(nights.first, "worklist")
-    assert sorted(header) == sorted(rows[0])
+    assert header[0] == "pair"
+    assert sorted(header[1:]) == sorted(rows[0])
     assert [line[header.index("evidence")] for line in lines] == [row["evidence"] for row in rows]
     assert parse_verdicts(text, "worklist.tsv") == []
-    filled = [[*line[:4], "same", *line[5:]] for line in lines]
+    filled = [[*line[:5], "same", *line[6:]] for line in lines]
     judged = "".join("\t".join(line) + "\n" for line in [header, *filled])
     assert [ends_of(row._asdict()) for row in parse_verdicts(judged, "")] == [ends_of(row) for row in rows]
 
