@@ -70,7 +70,7 @@ def mistyped(title: str, draw: random.Random) -> Variant | None:
 
 def in_front(title: str, draw: random.Random) -> Variant:
     """Another word comes first."""
-    return title, f"{draw.choice(('Help', 'Urgent', 'Beginner', 'Problem'))}: {title}"
+    return title, f"{draw.choice(('Windows', 'Homework', 'Beginner', 'Problem'))}: {title}"
 
 
 def behind(title: str, draw: random.Random) -> Variant:

@@ -147,7 +147,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from dupq.system import require
 
     try:
-        if arguments.job in _ON_RAY and arguments.ray != "none":
+        if arguments.job in _ON_RAY and getattr(arguments, "ray", None) != "none":
             require("ray", f"dupq {arguments.job.replace('_', '-')}")
         arguments.do(arguments)
     except DupqError as error:

@@ -22,8 +22,8 @@ Pair = tuple[int, int]  # of keys, the smaller one first
 Rows = list[dict[str, Any]]
 
 
-def write_rows(uri: str, rows: list[dict[str, Any]], schema: pa.Schema, counts: dict[str, int] | None = None) -> None:
-    storage.write_table(uri, pa.Table.from_pylist(rows, schema), schema, counts)
+def write_rows(uri: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    storage.write_table(uri, pa.Table.from_pylist(rows, schema), schema)
 
 
 def question_row(number: int, **more: Any) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _write_text(folder: str) -> None:
 
 
 def _write_table(folder: str) -> None:
-    storage.write_table(f"{folder}/table.parquet", TABLE, tables.TEXTS, {"rows_in": 7})
+    storage.write_table(f"{folder}/table.parquet", TABLE, tables.TEXTS)
 
 
 def _write_parts(folder: str) -> None:

@@ -192,9 +192,10 @@ def test_rays_sockets_are_in_a_short_folder(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize(("limit", "cpus"), [(0.5, 1), (1.5, 1)])
 def test_a_container_with_a_part_of_a_cpu_has_one_without_a_word_of_ray(
-    limit: float, cpus: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    limit: float, cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ray._private.utils._get_docker_cpus", lambda: limit)
+    (tmp_path / "cpu.max").write_text(f"{limit * 1e5:.0f} 100000\n")
+    monkeypatch.setattr(cluster, "_GROUPS", tmp_path)
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr(cluster, "_here", None)
     monkeypatch.setattr(logging.getLogger("ray"), "propagate", True)

@@ -202,7 +202,7 @@ RUNS_BELOW = [
 DUMPS = [
     *_everywhere("ingest from-dump", "a missing dump", "no.7z: no such file or folder", ("--dump", "{world}/no.7z")),
     *_everywhere("ingest from-dump", "a name of 300 characters", LONG, ("--dump", "{world}/" + LONG)),
-    *_everywhere("ingest from-dump", "a folder without a dump", "which column is the", ("--dump", "{world}/encoder")),
+    *_everywhere("ingest from-dump", "a folder without a dump", "its fields are", ("--dump", "{world}/encoder")),
     *_everywhere("ingest from-dump", "no such column", "'x' is missing", ("--dump={world}/table.csv", "--title=x")),
     *_damaged(
         "ingest from-dump", [("an empty archive", "a.7z", content("dump/a.7z", b""))], "--dump", "{world}/dump/a.7z"
@@ -298,7 +298,6 @@ TABLES = [
     *_damaged(
         "train evaluate", [("tables without questions", "questions: no questions in the tables", _emptied("questions"))]
     ),
-    Case("dedup", "questions without scores", "column 'score' is missing", (), without(SHARD, "score")),
     Case("dedup", "questions without tags", "column 'tags' is missing", (), without(SHARD, "tags")),
     *_everywhere("train dedup evaluate", "questions at 300 characters", LONG, ("--questions", "{world}/" + LONG)),
 ]

@@ -98,7 +98,7 @@ class Archive:
         self.shards.append(shard)
         rows = np.searchsorted(self.embedded.keys, keys)
         some = embeddings_table(self.embedded.take(rows), self.sites)
-        storage.write_table(embedded.file(number), some, some.schema, {"rows_in": len(keys) + 1, "rows_out": len(keys)})
+        storage.write_table(embedded.file(number), some, some.schema)
         every = [*keys.tolist(), int(self.sites.pack(site, np.array([2_000_000 + number]), "")[0])]
         said = [self.texts.get(key, ("not embedded", "")) for key in every]
         ids = [key & ((1 << ID_BITS) - 1) for key in every]

@@ -20,7 +20,7 @@ from dupq.links import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.training.loop import embed, epoch_examples, texts_by_key, train_epoch
-from dupq.training.optimisation import optimizer_for
+from dupq.training.optimisation import TEMPERATURE, optimizer_for
 from dupq.training.pairs import DistillationTargets, Pairs, Rankings
 
 DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
@@ -123,7 +123,7 @@ def test_a_softmax_step_is_that_of_its_definition() -> None:
     expected = 0.0
     for left, right, negatives in zip(examples.left, examples.right, examples[2], strict=True):
         others = [other for other in examples.right if other // 3 != left // 3]
-        scores = np.array([score(left, other) for other in [right, *others, *negatives]]) / 0.3
+        scores = np.array([score(left, other) for other in [right, *others, *negatives]]) / TEMPERATURE
         expected += np.log(np.exp(scores).sum()) - scores[0]
     still = torch.optim.SGD([parameter for parameter in network.parameters() if parameter.requires_grad], lr=0.0)
     actual = train_epoch(network, still, sequences, examples, chosen.training)

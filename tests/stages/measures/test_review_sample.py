@@ -222,7 +222,7 @@ def test_a_sample_has_as_many_pairs_as_are_wanted_and_there(size: int, tmp_path:
 def test_without_pairs_of_the_encoder_the_sheet_has_no_lines(tmp_path: Path) -> None:
     made = make(tmp_path / RUN, [[row for row in pairs() if row["source"] != "encoder"][:5], []])
     assert made.report.rows_out == 0
-    assert made.sheet.splitlines() == ["\t".join(verdicts.COLUMNS)]
+    assert made.sheet.splitlines() == ["\t".join([verdicts.TOKEN, *verdicts.COLUMNS])]
     assert not made.output.exists()
 
 
@@ -256,7 +256,7 @@ def test_verdicts_on_pairs_that_the_run_did_not_draw_are_counted(made: Made, tmp
     columns = len(made.lines[0])
     drawn = {tuple(pair) for pair in pairs_in(made.rows).tolist()}
     other = next(n for n in range(2, QUESTIONS_OF_SITE) if (1, n) not in drawn)
-    more = "\t".join([A, "1", A, str(other), "same", *[""] * (columns - 5)])
+    more = "\t".join(["", A, "1", A, str(other), "same", *[""] * (columns - 6)])
     found = estimated(written(tmp_path, filled(made, by_parity) + more), str(tmp_path))
     assert found["on_other_pairs"] == 1
 

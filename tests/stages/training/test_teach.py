@@ -8,7 +8,7 @@ import pytest
 from trained import TrainedSample
 
 from dupq import storage
-from dupq.encoders.saved import encoder_at, load, settings_of
+from dupq.encoders.saved import encoder_at, load
 from dupq.errors import DupqError, SettingError
 from dupq.job.run import Run
 from dupq.job.table import Table
@@ -110,15 +110,6 @@ def test_a_stem_has_the_mean_of_its_words_embeddings(trained_sample: TrainedSamp
     expected = (3 * plain[0].astype(float) + 2 * plain[1].astype(float)) / 5
     assert found[0] == pytest.approx(plain[2], abs=1e-3)  # which is nowhere frequent enough
     assert found[1] == pytest.approx(expected, abs=1e-3)
-
-
-def test_an_encoder_of_an_earlier_version_that_had_several_teachers_is_read() -> None:
-    training = {"patience": 3, "temperature": 0.1, "epochs": 7}
-    earlier = {"teacher": {"encoder": ["one", "two"], "held_out": True}, "training": training, "evaluation": {"a": 1}}
-    found = settings_of({"settings": earlier}, "here")
-    assert (found.teacher.encoder, found.training.epochs) == ("one", 7)
-    assert config.known_in(earlier) == found
-    assert settings_of({"settings": {"teacher": {"encoder": []}}}, "here") == Settings()
 
 
 def test_a_teacher_that_is_none_and_one_that_reads_other_texts_are_clear_errors(
