@@ -2,6 +2,7 @@
 and, after `dupq_`, in a text file for Prometheus' node_exporter.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -99,7 +100,10 @@ def listing(output: str, now: datetime) -> list[dict[str, object]]:
 def _listed(output: str, run: KnownRun) -> dict[str, object]:
     uri = storage.join(output, run.run_id)
     own = {"run": run.run_id, "state": str(run.state), "finished" if run.is_whole else "touched": _iso(run.touched)}
-    return {**own, "size_bytes": run.size, "previous": run.previous, **(figures_of(uri) if run.is_whole else {})}
+    figures: Mapping[str, object] = {}
+    with contextlib.suppress(DupqError):  # one run that has lost its measures hides no others
+        figures = figures_of(uri) if run.is_whole else {}
+    return {**own, "size_bytes": run.size, "previous": run.previous, **figures}
 
 
 def _iso(time: datetime) -> str:

@@ -48,7 +48,8 @@ def files_of(folder: Path) -> dict[Path, bytes]:
 
 
 def test_runs_are_listed_with_state_age_and_size(runs: str) -> None:
-    lines = dupq("runs", "--output", runs).stdout.splitlines()
+    heading, *lines = dupq("runs", "--output", runs).stdout.splitlines()
+    assert heading.split()[:2] == ["run", "state"]
     assert [line.split()[:2] for line in lines] == [
         [f"{1:016x}", "finished"],
         [f"{2:016x}", "finished"],
@@ -61,9 +62,9 @@ def test_runs_are_listed_with_state_age_and_size(runs: str) -> None:
 def test_what_would_be_pruned_is_what_is_pruned(runs: str) -> None:
     arguments = ("prune", "--output", runs, "--keep", "1", "--keep-monthly", "0")
     said = dupq(*arguments, "--dry-run").stdout
-    assert len(dupq("runs", "--output", runs).stdout.splitlines()) == 3
+    assert len(dupq("runs", "--output", runs).stdout.splitlines()) == 1 + 3
     assert dupq(*arguments).stdout == said.replace("would remove", "removed")
-    assert len(dupq("runs", "--output", runs).stdout.splitlines()) == 1
+    assert len(dupq("runs", "--output", runs).stdout.splitlines()) == 1 + 1
 
 
 def test_the_status_is_that_of_the_newest_run(runs: str) -> None:
