@@ -23,7 +23,7 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.runs.inventory import Keep, prune
 
 _KEPT = 3  # runs
-_BYTES = 2_000  # a question of a run; here it takes 1,500
+_BYTES = 2_500  # a question of a run; here it takes 2,000
 _SHARDS = 3
 
 
@@ -93,7 +93,8 @@ def test_thirty_nights(small: Small, dice: random.Random, moments: Moments, tmp_
         files = [file for file in Path(job.output).rglob("*") if file.is_file() and file.name != "report.html"]
         runs = {file.relative_to(job.output).parts[0] for file in files if file.parent != Path(job.output)}
         assert len(runs) == min(night + 2, _KEPT), night
-        assert sum(file.stat().st_size for file in files) < _BYTES * archive.size * len(runs), night
+        taken = sum(file.stat().st_size for file in files) / (archive.size * len(runs))
+        assert taken < _BYTES, night
     assert lived > 0.8 * earlier > 0
     whole = dataclasses.replace(first, output=str(tmp_path / "whole"))
     undisturbed(functools.partial(dedup, whole), tmp_path)
