@@ -103,7 +103,8 @@ def _commit() -> str:
         return ""
     with contextlib.suppress(OSError):
         command = ["git", "-C", str(folder), "rev-parse", "--short=10", "HEAD"]
-        return f" (commit {subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()})"
+        commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        return f" (commit {commit})" if commit else ""
     return ""
 
 

@@ -64,9 +64,8 @@ class Shared(NamedTuple):
     other_date: np.ndarray  # 1 where titles ask the same of another year or month: an announcement of each year
     other_asking: np.ndarray  # 1 where the titles, without stop words, have other words or another order
     other_negation: np.ndarray  # 1 where one title denies something and the other does not
-    other_order: (
-        np.ndarray
-    )  # 1 where titles have the same words in another order (five and more), or other signs, case or small words
+    # 1 where titles have the same words in another order (five and more), or other signs, case or small words
+    other_order: np.ndarray
     other_words: np.ndarray  # 1 where titles differ only in one or two telling words in a row, on each side
     same_asking: np.ndarray  # 1 where these are the same, in the same order
     other_formulas: np.ndarray  # share of the formulas that only one side has; 0 unless both have some
