@@ -5,7 +5,6 @@ from pathlib import Path
 import py7zr
 import pytest
 from dump_files import (
-    COMPRESS,
     LINKS,
     POSTS,
     noise,
@@ -60,28 +59,21 @@ def test_a_member_of_no_known_form_is_named() -> None:
 # Archives
 
 
-def test_an_archive_is_a_site_called_like_its_file(tmp_path: Path) -> None:
-    archive = write_archive(
-        tmp_path / "cs.stackexchange.com.7z", {"Posts.xml": POSTS, "PostLinks.xml": LINKS, "Tags.xml": b""}
-    )
+@pytest.mark.parametrize(
+    ("names", "posts", "links"),
+    [
+        (("Posts.xml", "PostLinks.xml", "Tags.xml"), "Posts.xml", ["PostLinks.xml"]),
+        (("dump/POSTS.XML", "dump/postlinks.xml", "NotPosts.xml", "posts"), "dump/POSTS.XML", ["dump/postlinks.xml"]),
+        (("Posts.xml",), "Posts.xml", []),
+    ],
+)
+@pytest.mark.parametrize("site", ["cs.stackexchange.com", "my-site", "a-b-c"])
+def test_an_archive_is_a_site_called_like_its_file(
+    site: str, names: tuple[str, ...], posts: str, links: list[str], tmp_path: Path
+) -> None:
+    archive = write_archive(tmp_path / f"{site}.7z", dict.fromkeys(names, POSTS))
 
-    assert find_sites([str(archive)]).sites == [
-        DumpSite("cs.stackexchange.com", (Member(str(archive), "Posts.xml"),), (Member(str(archive), "PostLinks.xml"),))
-    ]
-
-
-def test_members_are_found_by_base_name_in_any_case(tmp_path: Path) -> None:
-    archive = write_archive(
-        tmp_path / "a.7z", {"dump/POSTS.XML": POSTS, "dump/postlinks.xml": LINKS, "NotPosts.xml": b"", "posts": b""}
-    )
-
-    assert sites(archive) == {"a": ([f"{archive}/dump/POSTS.XML"], [f"{archive}/dump/postlinks.xml"])}
-
-
-def test_an_archive_without_links_is_a_site_without_links(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "a.7z", {"Posts.xml": POSTS})
-
-    assert sites(archive) == {"a": ([f"{archive}/Posts.xml"], [])}
+    assert sites(archive) == {site: ([f"{archive}/{posts}"], [f"{archive}/{name}" for name in links])}
 
 
 def test_a_big_site_has_an_archive_for_each_file(tmp_path: Path) -> None:
@@ -98,13 +90,6 @@ def test_the_links_of_another_site_are_not_taken(tmp_path: Path) -> None:
     write_archive(tmp_path / "b.com-PostLinks.7z", {"PostLinks.xml": LINKS})
 
     assert sites(posts) == {"a.com": ([f"{posts}/Posts.xml"], [])}
-
-
-@pytest.mark.parametrize("name", ["my-site.7z", "a-b-c.7z"])
-def test_a_hyphen_in_a_name_is_no_split(name: str, tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / name, {"Posts.xml": POSTS, "PostLinks.xml": LINKS})
-
-    assert list(sites(archive)) == [name.removesuffix(".7z")]
 
 
 def test_an_archive_with_two_files_of_one_name_is_refused(tmp_path: Path) -> None:
@@ -124,41 +109,25 @@ def test_an_archive_with_two_sites_is_refused(tmp_path: Path) -> None:
         sites(archive)
 
 
-def test_a_link_in_an_archive_is_no_file_of_it(tmp_path: Path) -> None:
+def test_a_link_in_an_archive_is_no_file_of_it_and_an_empty_one_has_no_dump(tmp_path: Path) -> None:
     (tmp_path / "Posts.xml").symlink_to("/etc/hostname")
     with py7zr.SevenZipFile(tmp_path / "a.7z", "w") as archive:
         archive.write(tmp_path / "Posts.xml", "Posts.xml")
 
-    with pytest.raises(DupqError, match=r"a\.7z: no dump in it"):
-        sites(tmp_path / "a.7z")
+    for archive in (tmp_path / "a.7z", write_archive(tmp_path / "empty.7z", {})):
+        with pytest.raises(DupqError, match=rf"{archive}: no dump in it"):
+            sites(archive)
 
 
-@pytest.mark.parametrize("kept", [0, 10, 31, 32, 100, -1])
-def test_an_archive_whose_end_is_missing_is_named(kept: int, tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "cut.7z", {"Posts.xml": noise(5000)})
-    archive.write_bytes(archive.read_bytes()[:kept])
-
-    for uri in (archive, tmp_path):
-        with pytest.raises(DupqError, match=r"cut\.7z: damaged, cut short or no \.7z archive"):
-            sites(uri)
-
-
-@pytest.mark.parametrize("prefix", [b"", b"7z\xbc\xaf\x27\x1c\x00\x04"])
-def test_random_bytes_are_no_archive(prefix: bytes, tmp_path: Path) -> None:
-    archive = tmp_path / "random.7z"
-    archive.write_bytes(prefix + noise(5000))
-
-    with pytest.raises(DupqError, match=r"random\.7z: damaged, cut short or no \.7z archive"):
-        sites(archive)
-
-
-def test_a_header_that_asks_for_more_than_there_is_is_damaged(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "a.7z", {"Posts.xml": POSTS}, plain_header=True)
-    files = b"\x05\x01"  # the list of files, and how many there are
-    archive.write_bytes(with_header_changed(archive.read_bytes(), files, b"\x05\x7f"))
-
-    with pytest.raises(DupqError, match=r"a\.7z: damaged"):
-        sites(archive)
+def test_an_archive_that_is_cut_short_or_none_is_named(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "cut.7z", {"Posts.xml": noise(5000)}, plain_header=True)
+    whole = archive.read_bytes()
+    asks_for_more = with_header_changed(whole, b"\x05\x01", b"\x05\x7f")  # the number of files
+    for content in (b"", whole[:31], whole[:100], whole[:-1], asks_for_more, noise(5000), whole[:8] + noise(5000)):
+        archive.write_bytes(content)
+        for uri in (archive, tmp_path):
+            with pytest.raises(DupqError, match=r"cut\.7z: damaged, cut short or no \.7z archive"):
+                sites(uri)
 
 
 @pytest.mark.parametrize("header_too", [False, True])
@@ -171,15 +140,10 @@ def test_an_archive_with_a_password_is_told_and_asks_nobody(header_too: bool, tm
         sites(archive)
 
 
-def test_an_empty_archive_has_no_dump(tmp_path: Path) -> None:
-    with pytest.raises(DupqError, match=r"a\.7z: no dump in it"):
-        sites(write_archive(tmp_path / "a.7z", {}))
-
-
 # XML
 
 
-@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_files_are_a_site_called_like_their_folder(suffix: str, tmp_path: Path) -> None:
     folder = write_files(
         tmp_path / "travel.stackexchange.com", f"Posts.xml{suffix}", "PostLinks.xml.gz", "Tags.xml", "Users.xml.gz"
@@ -189,7 +153,7 @@ def test_files_are_a_site_called_like_their_folder(suffix: str, tmp_path: Path) 
     assert sites(folder) == sites(tmp_path) == sites(folder / f"Posts.xml{suffix}") == expected
 
 
-@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+@pytest.mark.parametrize("suffix", ["", ".zst"])
 def test_files_of_one_table_may_carry_the_site_in_their_name(suffix: str, tmp_path: Path) -> None:
     write_files(tmp_path, f"a.com-posts.XML{suffix}", "a.com-PostLinks.xml.bz2", "b.com-Posts.xml", "b.com-Users.xml")
     a = {"a.com": ([f"{tmp_path}/a.com-posts.XML{suffix}"], [f"{tmp_path}/a.com-PostLinks.xml.bz2"])}
@@ -198,13 +162,7 @@ def test_files_of_one_table_may_carry_the_site_in_their_name(suffix: str, tmp_pa
     assert sites(tmp_path / f"a.com-posts.XML{suffix}") == a
 
 
-def test_letter_case_does_not_matter(tmp_path: Path) -> None:
-    folder = write_files(tmp_path / "a", "POSTS.XML.GZ", "postlinks.Xml")
-
-    assert sites(folder / "POSTS.XML.GZ") == {"a": ([f"{folder}/POSTS.XML.GZ"], [f"{folder}/postlinks.Xml"])}
-
-
-@pytest.mark.parametrize("name", ["cs.xml", "cs.xml.gz", "cs.xml.zst", "cs.XML.xz"])
+@pytest.mark.parametrize("name", ["cs.xml", "cs.XML.xz"])
 def test_a_file_of_any_name_holds_posts_if_it_is_named(name: str, tmp_path: Path) -> None:
     write_files(tmp_path, name, "cs-PostLinks.xml")
 
@@ -235,13 +193,6 @@ def test_parquet_tables_are_told_apart_by_their_columns(tmp_path: Path) -> None:
     assert sites(folder) == {"cs": ([f"{folder}/one.parquet"], [f"{folder}/two.parquet"])}
 
 
-@pytest.mark.parametrize("columns", [("ID", "POSTTYPEID"), ("Id", "PostTypeId", "Body", "x")])
-def test_posts_are_known_by_few_columns(columns: tuple[str, ...], tmp_path: Path) -> None:
-    write_parquet(tmp_path / "cs", "a.parquet", columns=columns)
-
-    assert list(sites(tmp_path)) == ["cs"]
-
-
 def test_parts_of_one_table_make_one_site(tmp_path: Path) -> None:
     write_parquet(tmp_path / "cs" / "posts", "part-1.parquet", "part-0.parquet", "year=2020/part-0.parquet")
     write_parquet(tmp_path / "cs" / "PostLinks", "part-0.parquet", columns=LINK_COLUMNS)
@@ -266,29 +217,20 @@ def test_a_partition_names_the_site(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "site"),
+    ("name", "site", "alone"),
     [
-        ("cs.stackexchange.com-Posts.parquet", "cs.stackexchange.com"),
-        ("cs.stackexchange.com.parquet", "cs.stackexchange.com"),
-        ("posts.parquet", "folder"),
-        ("posts-00000-of-00012.parquet", "folder"),
-        ("part-00000-6c3f.c000.snappy.parquet", "folder"),
-        ("posts/x.parquet", "folder"),
+        ("cs.stackexchange.com-Posts.parquet", "cs.stackexchange.com", "cs.stackexchange.com"),
+        ("cs.stackexchange.com.parquet", "cs.stackexchange.com", "cs.stackexchange.com"),
+        ("posts-00000-of-00012.parquet", "folder", "folder"),
+        ("part-00000-6c3f.c000.snappy.parquet", "folder", "part-00000-6c3f.c000.snappy"),
+        ("posts/x.parquet", "folder", "x"),
     ],
 )
-def test_a_parquet_file_in_a_folder_is_called(name: str, site: str, tmp_path: Path) -> None:
+def test_a_parquet_file_in_a_folder_and_by_itself_is_called(name: str, site: str, alone: str, tmp_path: Path) -> None:
     write_parquet(tmp_path / "folder", name)
 
     assert list(sites(tmp_path)) == [site]
-
-
-@pytest.mark.parametrize(
-    ("name", "site"), [("cs.parquet", "cs"), ("Questions.parquet", "folder"), ("posts-1.parquet", "folder")]
-)
-def test_a_parquet_file_that_is_named_is_called(name: str, site: str, tmp_path: Path) -> None:
-    write_parquet(tmp_path / "folder", name)
-
-    assert list(sites(tmp_path / "folder" / name)) == [site]
+    assert list(sites(tmp_path / "folder" / name)) == [alone]
 
 
 def test_a_parquet_file_that_is_none_is_named(tmp_path: Path) -> None:
@@ -322,13 +264,6 @@ def test_a_folder_holds_sites_of_every_form_at_any_depth(tmp_path: Path) -> None
     assert list(sites(tmp_path)) == ["a.com", "b.com", "c.com", "d.com", "e.com"]
 
 
-def test_several_dumps_are_taken_together(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "b" / "b.com.7z", {"Posts.xml": POSTS})
-    write_files(tmp_path / "a" / "a.com", "Posts.xml")
-
-    assert list(sites(archive, tmp_path / "a")) == ["a.com", "b.com"]
-
-
 def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "a" / "a.com.7z", {"Posts.xml": POSTS})
 
@@ -350,10 +285,7 @@ def test_one_name_for_several_sites_is_a_wrong_setting(tmp_path: Path) -> None:
         sites(tmp_path, site="c.com")
 
 
-UNFIT = ["a/b", "..", "a b", "123", "2020-01-01", "1.5", "a" * 101, "ж" * 51, "a\n"]
-
-
-@pytest.mark.parametrize("name", ["my dump (2)", "site=a", ".hidden", "_hidden", "a%2Fb", "2024", "x" * 101])
+@pytest.mark.parametrize("name", ["my dump (2)", "site=a", "_hidden", "2024"])
 def test_a_name_that_is_not_fit_for_a_partition_is_refused(name: str, tmp_path: Path) -> None:
     folder = write_files(tmp_path / name, "Posts.xml")
 
@@ -361,14 +293,14 @@ def test_a_name_that_is_not_fit_for_a_partition_is_refused(name: str, tmp_path: 
         sites(folder / "Posts.xml")
 
 
-@pytest.mark.parametrize("site", ["", *UNFIT, "x" * 300])
+@pytest.mark.parametrize("site", ["", "a/b", "..", "1.5", "a" * 101, "ж" * 51, "a\n"])
 def test_a_given_name_must_be_fit_too(site: str, tmp_path: Path) -> None:
     with pytest.raises(DupqError, match="is no site name") as caught:
         sites(write_files(tmp_path / "a", "Posts.xml"), site=site)
     assert len(str(caught.value)) < 300 + len(str(tmp_path))
 
 
-@pytest.mark.parametrize("site", ["a", "3dprinting.stackexchange.com", "ж" * 50, "x" * 100, "a_", "1e"])
+@pytest.mark.parametrize("site", ["3dprinting.stackexchange.com", "ж" * 50, "x" * 100, "1e"])
 def test_names_of_sites_that_are_fit(site: str, tmp_path: Path) -> None:
     assert list(sites(write_files(tmp_path / "a", "Posts.xml"), site=site)) == [site]
 
@@ -401,13 +333,6 @@ def test_a_site_that_is_there_twice_is_refused(first: str, second: str, tmp_path
         assert f"{tmp_path}/{second}" in str(caught.value)
 
 
-def test_links_that_are_there_twice_are_refused(tmp_path: Path) -> None:
-    folder = write_files(tmp_path / "a", "Posts.xml", "PostLinks.xml", "PostLinks.xml.gz")
-
-    with pytest.raises(DupqError, match=r"PostLinks\.xml and .*PostLinks\.xml\.gz both hold the links of 'a'"):
-        sites(folder / "Posts.xml")
-
-
 def test_links_without_posts_are_refused(tmp_path: Path) -> None:
     write_archive(tmp_path / "1" / "a.com-PostLinks.7z", {"PostLinks.xml": LINKS})
     write_archive(tmp_path / "2" / "a.com.7z", {"PostLinks.xml": LINKS})
@@ -418,13 +343,6 @@ def test_links_without_posts_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DupqError) as caught:
             sites(tmp_path / folder)
         assert str(caught.value).endswith(f": links of 'a.com' without its posts; {missing} is missing")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    write_files(tmp_path / "a", "Posts.xml")
-
-    with pytest.raises(DupqError, match=r"missing\.7z: no such file or folder"):
-        sites(tmp_path, tmp_path / "missing.7z")
 
 
 def test_what_has_no_dump_is_named_though_others_have_one(tmp_path: Path) -> None:
@@ -496,19 +414,15 @@ def test_a_site_of_which_one_file_is_damaged_is_not_read_without_it(good: str, b
     assert f"b.com-{bad}.7z: damaged" in failed["b.com"]
 
 
-def test_if_no_site_can_be_read_all_reasons_are_told_at_once(tmp_path: Path) -> None:
-    write_files(tmp_path, "a.7z", "b.7z", content=noise(100))
-
-    with pytest.raises(DupqError, match=r"^2 sites cannot be read:\n  .*/a\.7z: damaged.*\n  .*/b\.7z: damaged[^\n]*$"):
-        failures(tmp_path)
-
-
-def test_with_a_site_named_nothing_may_fail(tmp_path: Path) -> None:
+def test_with_a_site_named_nothing_may_fail_and_else_not_all(tmp_path: Path) -> None:
     write_files(tmp_path, "a/Posts.xml")
     write_files(tmp_path, "b.7z", content=noise(100))
 
     with pytest.raises(DupqError, match=r"b\.7z: damaged"):
         failures(tmp_path, site="a.com")
+    write_files(tmp_path / "bad", "a.7z", "b.7z", content=noise(100))
+    with pytest.raises(DupqError, match=r"^2 sites cannot be read:\n  .*/a\.7z: damaged.*\n  .*/b\.7z: damaged[^\n]*$"):
+        failures(tmp_path / "bad")
 
 
 def test_files_may_be_left_out_by_how_their_uris_begin(tmp_path: Path) -> None:
@@ -560,14 +474,6 @@ def test_tables_beside_a_dump_are_left_alone_unless_columns_are_named(tmp_path: 
     assert find_sites([str(tmp_path)], "faq", has_columns=True).sites[0].posts == (Member(f"{tmp_path}/notes.csv"),)
 
 
-def test_what_has_no_table_is_named_though_columns_are_given(tmp_path: Path) -> None:
-    write_files(tmp_path, "a.csv", "b/notes.txt", content=b"title")
-
-    for name in ("b", "b/notes.txt"):
-        with pytest.raises(DupqError, match=rf"{name}: no dump in it; looked for"):
-            find_sites([str(tmp_path / "a.csv"), str(tmp_path / name)], "quora", has_columns=True)
-
-
 def test_several_tables_are_several_sites_and_none_can_have_a_name_of_signs(tmp_path: Path) -> None:
     write_files(tmp_path, "a.csv", "b.csv", "123.csv")
 
@@ -579,7 +485,7 @@ def test_several_tables_are_several_sites_and_none_can_have_a_name_of_signs(tmp_
 # On S3
 
 
-def test_dumps_on_s3_are_found(s3: str, tmp_path: Path) -> None:
+def test_dumps_and_tables_on_s3_are_found(s3: str, tmp_path: Path) -> None:
     write_archive(tmp_path / "a.com.7z", {"Posts.xml": POSTS, "PostLinks.xml": LINKS})
     write_archive(tmp_path / "b.com-Posts.7z", {"Posts.xml": POSTS})
     write_archive(tmp_path / "b.com-PostLinks.7z", {"PostLinks.xml": LINKS})
@@ -596,22 +502,7 @@ def test_dumps_on_s3_are_found(s3: str, tmp_path: Path) -> None:
         "d.com": ([f"{uri}/d.com/posts/0.parquet", f"{uri}/d.com/posts/1.parquet"], []),
     }
     assert sites(f"{uri}/b.com-Posts.7z", f"{uri}/c.com/Posts.xml") == {**b, **c}
-
-
-def test_tables_from_elsewhere_on_s3_are_found(s3: str, tmp_path: Path) -> None:
-    uri = upload(write_files(tmp_path, "a.csv", "b.tsv.gz"), f"{s3}/tables/")
-
-    (site,) = find_sites([uri], "quora").sites
-
+    (site,) = find_sites([upload(write_files(tmp_path / "t", "a.csv", "b.tsv.gz"), f"{s3}/tables/")], "quora").sites
     assert site.posts == (Member(f"{s3}/tables/a.csv"), Member(f"{s3}/tables/b.tsv.gz"))
-
-
-def test_what_is_missing_or_damaged_on_s3_is_named(s3: str, tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "cut.7z", {"Posts.xml": noise(5000)})
-    archive.write_bytes(archive.read_bytes()[:3000])
-    uri = upload(tmp_path, f"{s3}/damaged")
-
     with pytest.raises(DupqError, match="s3://dupq/none: no such file or folder"):
         sites(f"{s3}/none")
-    with pytest.raises(DupqError, match=r"s3://dupq/damaged/cut\.7z: damaged"):
-        sites(uri)

@@ -78,19 +78,16 @@ def _nothing_is_left_behind() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("suffix", ["", *COMPRESS])
-def test_a_file_is_read_whole(suffix: str, tmp_path: Path) -> None:
+def test_a_file_is_read_whole_and_a_missing_one_named(suffix: str, tmp_path: Path) -> None:
     content = noise(1_500_000) + b" " * 1_500_000
 
     folder = write_files(tmp_path, f"Posts.xml{suffix}", content=content)
 
     assert read(Member(f"{folder}/Posts.xml{suffix}")) == content
-
-
-@pytest.mark.parametrize("suffix", ["", *COMPRESS])
-def test_an_empty_file_is_read(suffix: str, tmp_path: Path) -> None:
-    folder = write_files(tmp_path, f"Posts.xml{suffix}", content=b"")
-
+    write_files(folder, f"Posts.xml{suffix}", content=b"")
     assert read(Member(f"{folder}/Posts.xml{suffix}")) == b""
+    with pytest.raises(DupqError, match=rf"gone\.xml{suffix}: no such file"):
+        read(Member(f"{tmp_path}/gone.xml{suffix}"))
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -109,17 +106,12 @@ def test_padding_between_xz_parts_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_member_of_an_archive_is_read_whole(unpacker: str, tmp_path: Path) -> None:
-    content = noise(3_000_000)
-    archive = write_archive(tmp_path / "a.7z", {"PostLinks.xml": LINKS, "Posts.xml": content, "Tags.xml": b"x" * 100})
+    content = noise(300_000)
+    archive = write_archive(tmp_path / "a.7z", {"PostLinks.xml": LINKS, "Posts.xml": content, "Empty.xml": b""})
 
     assert read(Member(str(archive), "Posts.xml")) == content
     assert read(Member(str(archive), "PostLinks.xml")) == LINKS
-
-
-def test_an_empty_member_is_read(unpacker: str, tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "a.7z", {"Posts.xml": b"", "Tags.xml": b"x"})
-
-    assert read(Member(str(archive), "Posts.xml")) == b""
+    assert read(Member(str(archive), "Empty.xml")) == b""
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".7z"])
@@ -142,12 +134,6 @@ def test_a_read_gives_all_that_was_asked_for_but_at_the_end(suffix: str, tmp_pat
     assert shares[-1] == 1
 
 
-@pytest.mark.parametrize("suffix", ["", *COMPRESS])
-def test_a_file_that_went_missing_is_named(suffix: str, tmp_path: Path) -> None:
-    with pytest.raises(DupqError, match=rf"Posts\.xml{suffix}: no such file"):
-        read(Member(f"{tmp_path}/Posts.xml{suffix}"))
-
-
 def test_an_archive_or_member_that_went_missing_is_named(unpacker: str, tmp_path: Path) -> None:
     with pytest.raises(DupqError, match=r"gone\.7z: no such file"):
         read(Member(f"{tmp_path}/gone.7z", "Posts.xml"))
@@ -158,7 +144,7 @@ def test_an_archive_or_member_that_went_missing_is_named(unpacker: str, tmp_path
 # Stopping early
 
 
-@pytest.mark.parametrize("suffix", ["", *COMPRESS, ".7z"])
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".7z"])
 def test_reading_may_stop_early(suffix: str, unpacker: str, tmp_path: Path) -> None:
     content = b"x" * 20_000_000
     if suffix == ".7z":
@@ -177,7 +163,7 @@ def test_reading_may_stop_early(suffix: str, unpacker: str, tmp_path: Path) -> N
 # Hostile names in archives
 
 
-@pytest.mark.parametrize("name", ["@list/Posts.xml", "*/Posts.xml", "-so/Posts.xml", "!x/Posts.xml", "ü 文/Posts.xml"])
+@pytest.mark.parametrize("name", ["@list/Posts.xml", "*/Posts.xml", "-so/Posts.xml", "ü 文/Posts.xml"])
 def test_odd_names_in_archives_select_only_themselves(name: str, unpacker: str, tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "we*ird @.7z", {"x/Other.xml": b"other", name: POSTS, "Posts.xml.bak": b"other"})
 
@@ -218,20 +204,13 @@ def test_a_file_that_the_program_does_not_find_is_not_taken_for_empty(
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-@pytest.mark.parametrize("kept", [0, 3, 100, 0.5, -1])
-def test_a_compressed_file_that_is_cut_short_is_named(suffix: str, kept: float, tmp_path: Path) -> None:
-    whole = COMPRESS[suffix](noise(300_000))
-    member = packed(tmp_path, suffix, whole[: int(kept * len(whole)) if kept == 0.5 else int(kept)])
-
-    with pytest.raises(DupqError, match=rf"Posts\.xml{suffix}: damaged or cut short"):
-        read(member)
-
-
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_a_second_part_that_is_cut_short_or_none_is_damage(suffix: str, tmp_path: Path) -> None:
+def test_a_compressed_file_that_is_cut_short_is_named(suffix: str, tmp_path: Path) -> None:
     whole = COMPRESS[suffix](noise(300_000))
 
-    for rest in (whole[:3], whole[:1000], whole[:-1], b"something else"):
+    for kept in (0, 3, 100, len(whole) // 2, -1):
+        with pytest.raises(DupqError, match=rf"Posts\.xml{suffix}: damaged or cut short"):
+            read(packed(tmp_path, suffix, whole[:kept]))
+    for rest in (whole[:3], whole[:1000], whole[:-1], b"something else"):  # of a second part
         with pytest.raises(DupqError, match="damaged or cut short"):
             read(packed(tmp_path, suffix, whole + rest))
 
@@ -263,16 +242,6 @@ def test_xz_that_needs_much_memory_is_refused(tmp_path: Path) -> None:
         read(packed(tmp_path, ".xz", bytes(content)))
 
 
-def test_damaged_bytes_inside_an_archive_are_told_when_it_was_read(unpacker: str, tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "a.7z", {"Posts.xml": noise(300_000)})
-    content = bytearray(archive.read_bytes())
-    content[150_000] ^= 0xFF
-    archive.write_bytes(content)
-
-    with pytest.raises(DupqError, match=r"a\.7z/Posts\.xml: damaged, cut short or no \.7z archive"):
-        read(Member(str(archive), "Posts.xml"))
-
-
 def test_a_wrong_checksum_is_damage(unpacker: str, tmp_path: Path) -> None:
     content = noise(1000)
     archive = write_archive(tmp_path / "a.7z", {"Posts.xml": content}, plain_header=True)
@@ -291,7 +260,7 @@ def test_damage_is_told_in_place_of_the_error_that_it_caused_in_the_reader(unpac
 
 
 def test_the_readers_own_error_is_kept_when_it_stops_before_the_damage(unpacker: str, tmp_path: Path) -> None:
-    archive = damaged_archive(tmp_path, size=5_000_000)
+    archive = damaged_archive(tmp_path, size=2_000_000)
 
     with pytest.raises(KeyError), open_member(Member(str(archive), "Posts.xml")) as stream:
         raise KeyError(stream.read(1))
@@ -347,16 +316,13 @@ def test_a_bomb_is_stopped_by_its_ratio_early_and_in_little_memory(suffix: str, 
     )
 
 
-def test_what_is_small_may_have_any_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_small_or_plain_may_have_any_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     member = packed(tmp_path, ".gz", COMPRESS[".gz"](b" " * (16 * MEGABYTE)))
 
     assert len(read(member)) == 16 * MEGABYTE
     monkeypatch.setattr(streams, "HARMLESS", 8 * MEGABYTE)
     with pytest.raises(DupqError, match="unpack it first"):
         read(member)
-
-
-def test_plain_files_are_not_taken_for_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "HARMLESS", 0)
     monkeypatch.setattr(streams, "MAXIMUM_RATIO", 1.0)
     assert read(packed(tmp_path, "", POSTS)) == POSTS
@@ -414,7 +380,7 @@ def peak_of_reading(member: Member) -> int:
 # On S3
 
 
-@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+@pytest.mark.parametrize("suffix", ["", ".gz", pytest.param(".xz", marks=pytest.mark.full)])
 def test_files_on_s3_are_read(suffix: str, s3: str, tmp_path: Path) -> None:
     content = noise(10_000_000)
     uri = upload(write_files(tmp_path, f"Posts.xml{suffix}", content=content), f"{s3}/streams")
@@ -442,16 +408,9 @@ def test_an_archive_on_s3_is_read_in_little_memory_and_no_disk(
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_a_damaged_archive_on_s3_is_noticed(s3: str, tmp_path: Path) -> None:
-    damaged_archive(tmp_path)
-    uri = upload(tmp_path, f"{s3}/damaged-streams")
-
-    with pytest.raises(DupqError, match=r"s3://dupq/damaged-streams/a\.7z/Posts\.xml: damaged"):
-        read(Member(f"{uri}/a.7z", "Posts.xml"))
-
-
 def test_what_is_missing_or_cut_short_on_s3_is_named(s3: str, tmp_path: Path) -> None:
     packed(tmp_path, ".gz", COMPRESS[".gz"](noise(100_000))[:-5])
+    damaged_archive(tmp_path)
     uri = upload(tmp_path, f"{s3}/cut")
 
     for name in ("Posts.xml", "none.gz", "none.7z"):
@@ -459,3 +418,5 @@ def test_what_is_missing_or_cut_short_on_s3_is_named(s3: str, tmp_path: Path) ->
             read(Member(f"{s3}/none/{name}", "Posts.xml" if name == "none.7z" else None))
     with pytest.raises(DupqError, match=r"s3://dupq/cut/Posts\.xml\.gz: damaged or cut short"):
         read(Member(f"{uri}/Posts.xml.gz"))
+    with pytest.raises(DupqError, match=r"s3://dupq/cut/a\.7z/Posts\.xml: damaged"):
+        read(Member(f"{uri}/a.7z", "Posts.xml"))

@@ -8,10 +8,14 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from xml_contents import DECLARATION, answer, comparable, document, link, question, read, read_slowly, row
 
-from dupq.dump import posts
+from dupq.dump import posts, xml_files
+from dupq.dump.files import _ROOT
 from dupq.dump.parsing import Format, ParsedRows
+from dupq.dump.xml_files import _names_of
 from dupq.errors import DupqError
 
 QUESTIONS = Format("posts")
@@ -75,37 +79,24 @@ REJECTED: dict[str, tuple[bytes, list[str]]] = {
     "a row that is not closed": (b'<row Id="2" PostTypeId="1" Body="x">\n', [BROKEN]),
     "a row that does not end": (b'<row Id="2" PostTypeId="1" Body="x"\n', [BROKEN]),
     "a row of which half is lost": (b'<row Id="2" PostTypeId="1" Bo', [BROKEN]),
-    "a slash alone": (b'<row Id="2" PostTypeId="1" /\n', [BROKEN]),
-    "a space behind the slash": (b'<row Id="2" PostTypeId="1" / >\n', [BROKEN]),
     "a quote missing at the end": (b'<row Id="2" PostTypeId="1" Body="x />\n', [BROKEN]),
-    "a quote missing at the beginning": (b'<row Id="2" PostTypeId="1" Body=x" />\n', [BROKEN]),
     "quotes that do not match": (b'<row Id="2" PostTypeId="1" Body="x\' />\n', [BROKEN]),
     "no quotes": (b'<row Id=2 PostTypeId="1" />\n', [BROKEN]),
-    "no equals sign": (b'<row Id="2" PostTypeId "1" />\n', [BROKEN]),
-    "an attribute without a value": (b'<row Id="2" PostTypeId="1" Body />\n', [BROKEN]),
-    "no space between attributes": (b'<row Id="2"PostTypeId="1" />\n', [BROKEN]),
-    "a name that is none": (b'<row Id="2" PostTypeId="1" 1x="1" />\n', [BROKEN]),
+    "a reference to nothing in a bad row": (b'<row Id="2" x="&#' + b"9" * 5_000 + b';" />\n', [BROKEN]),
     "an attribute twice": (b'<row Id="2" PostTypeId="1" Id="3" />\n', [BROKEN]),
-    "an unknown attribute twice": (b'<row Id="2" PostTypeId="1" X="3" X="3" />\n', [BROKEN]),
     "a raw tag in a value": (body(b"a <b>c</b>"), [BROKEN]),
     "a raw tag in a value that is not read": (b'<row Id="2" PostTypeId="1" Other="<" />\n', [BROKEN]),
     "a raw quote in a value": (body(b'say "hi"'), [BROKEN]),
     "a raw ampersand": (body(b"a & b"), [BROKEN]),
     "a reference without its end": (body(b"a &amp b"), [BROKEN]),
-    "a reference without a name": (body(b"a &; b"), [BROKEN]),
-    "a reference without a number": (body(b"a &#; b"), [BROKEN]),
     "a reference with a number that is none": (body(b"&#x4G;"), [BROKEN]),
-    "a capital X in a reference": (body(b"&#X41;"), [BROKEN]),
     "an entity of HTML": (body(b"a&nbsp;b"), [BROKEN]),
     "an entity that nobody declares": (body(b"a&password;b"), [BROKEN]),
     # characters
     "a lone continuation byte": (body(b"a\x80b"), [NO_UTF8]),
     "a character cut in two": (body(b"a\xe2\x82"), [NO_UTF8]),
     "an overlong character": (body(b"\xc0\xaf"), [NO_UTF8]),
-    "an overlong character of three bytes": (body(b"\xe0\x80\xaf"), [NO_UTF8]),
     "a surrogate": (body(b"\xed\xa0\x80\xed\xb0\x80"), [NO_UTF8]),
-    "a character beyond Unicode": (body(b"\xf4\x90\x80\x80"), [NO_UTF8]),
-    "Latin-1": (body("é".encode("latin-1")), [NO_UTF8]),
     "bytes that are no UTF-8 in a value that is not read": (b'<row Id="2" PostTypeId="1" X="\xff" />\n', [NO_UTF8]),
     "NULs of a disk": (body(b"a\x00\x00b"), [FORBIDDEN]),
     "a forbidden character in a row that is no XML besides": (body(b"a&#1;&nbsp;"), [FORBIDDEN]),
@@ -117,11 +108,8 @@ REJECTED: dict[str, tuple[bytes, list[str]]] = {
     "an empty Id": (question(""), ["no Id"]),
     "an Id that is no number": (question("x7"), ["Id not a number"]),
     "an Id with a fraction": (question("7.0"), ["Id not a number"]),
-    "an Id with spaces": (question(" 7 "), ["Id not a number"]),
-    "an Id with a plus": (question("+7"), ["Id not a number"]),
     "an Id in Arabic digits": (question("٧"), ["Id not a number"]),
     "a negative Id": (question(-7), ["Id not a number"]),
-    "an Id of 20 digits": (question("12345678901234567890"), ["Id not a number"]),
     "an Id of 5,000 digits": (question("9" * 5_000), ["Id not a number"]),
     "an Id beyond 2**48": (question(2**48), ["Id not a number"]),
     "no PostTypeId": (row(Id=2, Title="x"), ["no PostTypeId"]),
@@ -132,10 +120,7 @@ REJECTED: dict[str, tuple[bytes, list[str]]] = {
     "a body of references over the limit": (body(b"&#233;" * 1_001), ["Body of more than 2,000 bytes"]),
     "a date that is no date": (question(2, CreationDate="yesterday"), ["CreationDate not a date"]),
     "the 30th of February": (question(2, CreationDate="2024-02-30T00:00:00"), ["CreationDate not a date"]),
-    "a leap day in another year": (question(2, CreationDate="2023-02-29T00:00:00.000"), ["CreationDate not a date"]),
     "a leap day in 1900": (question(2, CreationDate="1900-02-29T00:00:00"), ["CreationDate not a date"]),
-    "month 13": (question(2, CreationDate="2024-13-01T00:00:00"), ["CreationDate not a date"]),
-    "hour 25": (question(2, CreationDate="2024-01-01T25:00:00"), ["CreationDate not a date"]),
     "second 60": (question(2, CreationDate="2024-01-01T23:59:60"), ["CreationDate not a date"]),
     "the year 0": (question(2, CreationDate="0000-01-01T00:00:00"), ["CreationDate not a date"]),
     "a date that is in the year 0 elsewhere": (
@@ -146,10 +131,10 @@ REJECTED: dict[str, tuple[bytes, list[str]]] = {
         question(2, CreationDate="2012-03-06T21:06:05+02:00 UTC"),
         ["CreationDate not a date"],
     ),
+    "a date of 41 characters": (question(2, ClosedDate="1" * 41), ["ClosedDate not a date"]),
     "a date that is a number": (question(2, ClosedDate="1331060765"), ["ClosedDate not a date"]),
     "a score that is no number": (question(2, Score="many"), ["Score not a number"]),
     "a score beyond 32 bits": (question(2, Score=2**31), ["Score not a number"]),
-    "a score below 32 bits": (question(2, Score=-(2**31) - 1), ["Score not a number"]),
     "views beyond 64 bits": (question(2, ViewCount=2**63), ["ViewCount not a number"]),
     "a count of answers that is no number": (question(2, AnswerCount="1e3"), ["AnswerCount not a number"]),
     "an accepted answer that is no number": (question(2, AcceptedAnswerId="none"), ["AcceptedAnswerId not a number"]),
@@ -160,8 +145,6 @@ REJECTED: dict[str, tuple[bytes, list[str]]] = {
     "another element between rows": (b'<rows Id="2" PostTypeId="1" />\n', [OUTSIDE]),
     "an end tag between rows": (b"</row>\n", [OUTSIDE]),
     "declarations between rows": (b'<!DOCTYPE row [<!ENTITY a "b">]>\n', [OUTSIDE]),
-    "a row in capitals": (b'<ROW Id="2" PostTypeId="1" />\n', [OUTSIDE]),
-    "a row without a name": (b'< row Id="2" PostTypeId="1" />\n', [OUTSIDE]),
     "a second dump": (b"</posts><?xml version='1.0'?><posts>\n", [OUTSIDE]),
     "a row in a row": (b'<row Id="2" PostTypeId="5"><row Id="4" PostTypeId="5" /></row>\n', [BROKEN, OUTSIDE]),
     "two bad rows": (question("x") + b"<row Id=9 />\n", ["Id not a number", BROKEN]),
@@ -188,11 +171,22 @@ def test_a_reject_says_where_the_bad_row_stands_and_how_it_begins() -> None:
         assert reject["source"] == "a.com/Posts.xml"
 
 
-def test_a_row_of_more_than_8_mib_is_rejected() -> None:
-    contents = read(document(BEFORE + body(b"x" * (8 << 20)) + AFTER), QUESTIONS)
+def test_a_row_of_more_than_8_mib_is_rejected_and_the_parser_takes_all_others() -> None:
+    empty = b'<row Id = "2" PostTypeId="5" Body="" />'  # not plain: it is parsed
+    longest = empty.replace(b'""', b'"%b"' % (b"x" * (xml_files.MAXIMUM_ROW - len(empty))))
+
+    contents = read(document(BEFORE.strip() + longest + longest.replace(b" />", b"  />") + AFTER.strip()), QUESTIONS)
 
     assert contents.rejects.column("reason").to_pylist() == ["longer than 8 MiB"]
-    assert contents.tables["questions"].column("question_id").to_pylist() == [1, 3]
+    assert counts(contents) == {"other_posts": 1, "rejects": 1}
+
+
+def test_what_is_outside_values_is_remembered_for_plain_rows_only() -> None:
+    """Else a dump with single quotes would fill the memory with its bodies."""
+    before = _names_of.cache_info().currsize
+    rows = [b"  <row Id=\"%d\" PostTypeId='1' Body='%s'/>" % (number, b"x" * 1_500) for number in range(50)]
+    assert read(document(b"".join(rows)), QUESTIONS).counts["questions"] == 50
+    assert _names_of.cache_info().currsize <= before + 1
 
 
 @pytest.mark.parametrize("content", [b"x" * 2_000, "é".encode() * 1_000, b"&amp;" * 2_000, "😀".encode() * 500])
@@ -243,8 +237,10 @@ def test_a_character_that_xml_forbids_costs_itself_and_not_the_question(name: st
 TEXTS = ["Title", "Tags", "OwnerUserId", "OwnerDisplayName", "ContentLicense"]
 
 
-@pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.parametrize("content", [b"x" * 65_536, "é".encode() * 32_768, b"&amp;" * 65_536])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [*((name, b"x" * 65_536) for name in TEXTS), ("Title", "é".encode() * 32_768), ("Tags", b"&amp;" * 65_536)],
+)
 def test_any_other_text_may_have_64_kib_and_no_more(name: str, content: bytes) -> None:
     written = b'<row Id="2" PostTypeId="1" %b="%b" />\n'
 
@@ -311,6 +307,9 @@ COUNTED: dict[str, tuple[bytes, Format, dict[str, int]]] = {
     "an answer that is asked for": (answer(2, 1), WITH_ANSWERS, {"answers": 1}),
     "an answer without a question": (row(Id=2, PostTypeId=2), WITH_ANSWERS, {"rejects": 1}),
     "an answer to no number": (answer(2, "x"), WITH_ANSWERS, {"rejects": 1}),
+    "an answer with half a score": (answer(2, 1, Score="1.5"), WITH_ANSWERS, {"rejects": 1}),
+    "an answer to a question beyond 2**48": (answer(2, 2**48), WITH_ANSWERS, {"rejects": 1}),
+    "a post type with a zero": (row(Id=2, PostTypeId="02"), QUESTIONS, {"other_posts": 1}),
     "an answer without an Id": (row(PostTypeId=2, ParentId=1), WITH_ANSWERS, {"rejects": 1}),
     "an answer with a body over the limit, asked for": (
         answer(2, 1, Body="x" * 3_000),
@@ -353,14 +352,11 @@ def test_a_broken_row_does_not_take_the_place_of_a_good_one_with_its_id() -> Non
 
 BAD_LINKS = {
     "no PostId": (row(RelatedPostId=1, LinkTypeId=1), "no PostId"),
-    "an empty PostId": (link("", 1), "no PostId"),
     "a PostId that is no number": (link("x", 1), "PostId not a number"),
-    "a PostId beyond 2**48": (link(2**48, 1), "PostId not a number"),
     "no RelatedPostId": (row(PostId=1, LinkTypeId=1), "no RelatedPostId"),
     "a negative RelatedPostId": (link(1, -1), "RelatedPostId not a number"),
     "no LinkTypeId": (row(PostId=1, RelatedPostId=2), "no LinkTypeId"),
     "a LinkTypeId that is no number": (link(1, 2, "duplicate"), "LinkTypeId not a number"),
-    "a negative LinkTypeId": (link(1, 2, -1), "LinkTypeId not a number"),
     "a LinkTypeId of 30 digits": (link(1, 2, "9" * 30), "LinkTypeId not a number"),
     "a date that is none": (link(1, 2, CreationDate="soon"), "CreationDate not a date"),
     "a broken link": (b'<row PostId="1" RelatedPostId="2" LinkTypeId=3 />\n', BROKEN),
@@ -451,17 +447,24 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "only a mark": (b"\xef\xbb\xbf", NO_DUMP + "an empty file"),
     "only a declaration": (DECLARATION, NO_DUMP + "an empty file"),
     "a table": (b"Id,Title\n1,x\n", NO_DUMP + r"'Id,Title\n1,x\n'"),
+    "a root that does not end": (b"<posts", NO_DUMP + "'<posts'"),
+    "a comment that does not end": (b"<!-- no end <posts>", NO_DUMP + "'<!-- no end <posts>'"),
+    "other bytes": (b"PK\x03\x04\xff\x1b[31m", NO_DUMP + r"'PK\x03\x04\ufffd\x1b[31m'"),
+    "many comments behind the end": (
+        document(BEFORE) + b"<x/>" + b"<!-- a -->" * 10_000,
+        f"'<x/><!-- a --><!-- a --><!-- a --><!-- a' after </posts>, at byte {len(document(BEFORE)):,}",
+    ),
     "a web page": (b"<!doctype html><html></html>", NO_DUMP + "'<!doctype html><html></html>'"),
 }
 
 
-@pytest.mark.parametrize("size", [1, 64, 1 << 24])
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_bad_file_is_refused_by_name(name: str, size: int) -> None:
+def test_a_bad_file_is_refused_by_name(name: str) -> None:
     content, message = REFUSED[name]
 
-    with pytest.raises(DupqError, match=f"^{re.escape(f'a.com/Posts.xml: {message}')}$"):
-        read(content, QUESTIONS, size)
+    for size in (1, 64, 1 << 24):
+        with pytest.raises(DupqError, match=f"^{re.escape(f'a.com/Posts.xml: {message}')}$"):
+            read(content, QUESTIONS, size)
 
 
 @pytest.mark.parametrize("size", [1, 1 << 24])
@@ -612,6 +615,22 @@ def test_a_question_in_any_dialect_is_the_same_question(name: str) -> None:
     assert counts(contents) == {"questions": 1}
 
 
+@given(st.datetimes(datetime.datetime(1, 1, 3), datetime.datetime(9999, 12, 29), timezones=st.timezones()))
+def test_dates_of_any_time_zone_are_cut_to_milliseconds(moment: datetime.datetime) -> None:
+    contents = read(document(question(2, CreationDate=moment.isoformat())), QUESTIONS)
+    (since_1970,) = contents.tables["questions"]["creation_date"].cast("int64").to_pylist()
+    cut_off = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) - datetime.timedelta(milliseconds=since_1970)
+    assert datetime.timedelta(0) <= cut_off < datetime.timedelta(milliseconds=1)
+
+
+def test_an_answer_has_its_text_and_score() -> None:
+    written = answer(2, 1, Body="<p>So.</p>", Score=-1, Title="none", CreationDate="not read") + answer(4, 1)
+    assert between_good_rows(written, WITH_ANSWERS).tables["answers"].to_pylist() == [
+        {"answer_id": 2, "question_id": 1, "body_html": "<p>So.</p>", "score": -1},
+        {"answer_id": 4, "question_id": 1, "body_html": "", "score": None},
+    ]
+
+
 def test_two_rows_may_stand_on_one_line() -> None:
     contents = between_good_rows(question(2).strip() + question(4).strip())
 
@@ -628,12 +647,15 @@ def test_two_rows_may_stand_on_one_line() -> None:
         (b"\n", b"\r\n"),
         (b"\r\n", b"\n"),
         (b"\r\n", b"\r"),
+        (DECLARATION, DECLARATION + b"\n<!-- CC BY-SA > 4.0\n--> <!---->\n"),
         (b"<posts>", b'<posts xmlns:xsi="urn:x">'),
         (b"</posts>", b"</posts >\r\n\n"),
     ],
 )
 def test_files_may_open_and_close_in_any_of_the_usual_ways(old: bytes, new: bytes) -> None:
     content = document(BEFORE + WRITTEN + AFTER)
+    changed = content.replace(old, new)
     assert old in content
 
-    assert every_way(content.replace(old, new), QUESTIONS).tables == every_way(content, QUESTIONS).tables
+    assert every_way(changed, QUESTIONS).tables == every_way(content, QUESTIONS).tables
+    assert _ROOT.match(changed)  # so does what a file is told by
