@@ -243,13 +243,6 @@ def clear(folder: str, kept: Collection[str] = ()) -> None:
             path.unlink(missing_ok=True)
 
 
-def delete_if_empty(uri: str) -> None:
-    """Remove a folder if it is empty; object stores have no empty folders."""
-    if not is_remote(uri):
-        with contextlib.suppress(OSError):
-            os.rmdir(absolute(uri))
-
-
 def delete_folder(uri: str) -> None:
     """Remove a folder and its content if it exists."""
     system.forget(uri)

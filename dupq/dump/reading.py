@@ -65,17 +65,12 @@ def file_ranges(site: DumpSite) -> list[FileRange]:
     uris = [member.uri for _, member in posts + links]
     common = os.path.commonprefix([member.source for member in site.posts])  # noqa: RUF071 (commonpath spoils s3://)
     above = common[: common.rfind("/") + 1] if len(posts) > 1 else None
-    return [
-        FileRange(file, number, member, table, member.uri not in uris[:file], above)
-        for file, (table, member) in enumerate(posts + links)
-        for number in range(_range_count(member))
-    ]
-
-
-def _range_count(member: Member) -> int:
-    if member.form == "xml" and not member.is_packed:
-        return max(1, -(-storage.size(member.uri) // (_SEGMENTS_PER_RANGE * SEGMENT_SIZE)))
-    return 1
+    ranges = []
+    for file, (table, member) in enumerate(posts + links):
+        size = storage.size(member.uri) if member.form == "xml" and not member.is_packed else 0
+        for number in range(max(1, -(-size // (_SEGMENTS_PER_RANGE * SEGMENT_SIZE)))):
+            ranges.append(FileRange(file, number, member, table, member.uri not in uris[:file], above))
+    return ranges
 
 
 def check_columns(site: DumpSite, columns: Columns) -> None:

@@ -162,18 +162,14 @@ def _question_tables(uri: str, files: Sequence[str], site: str | None) -> list[_
         stem = stem.rpartition(".")[0]
     members = []
     for file in sorted(files):
-        if file.lower().endswith(".zip"):
-            members += [Member(file, name) for name in names_in_zip(file) if _is_zipped_table(name)]
+        if file.lower().endswith(".zip"):  # of its tables not those that are compressed again, or hidden by macOS
+            tables = (name for name in names_in_zip(file) if is_table(name) and name == without_compression(name))
+            members += [Member(file, name) for name in tables if not storage.name(name).startswith((".", "_"))]
         elif is_table(file):
             members.append(Member(file))
     return [
         _SiteTable(site or _ODD.sub("-", stem).strip("-").lstrip("-_"), "posts", member, _FOREIGN) for member in members
     ]
-
-
-def _is_zipped_table(name: str) -> bool:
-    """Tell whether a file in a .zip is a table that is not compressed again, and not one of macOS's hidden files."""
-    return is_table(name) and name == without_compression(name) and not storage.name(name).startswith((".", "_"))
 
 
 def _is_left_in_zip(name: str) -> bool:

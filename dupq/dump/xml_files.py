@@ -291,7 +291,8 @@ def parse_row(content: bytes, position: int) -> list[Row | BrokenRow]:
         attributes = _parse(cleaned)
         if attributes is not None:
             return [Row(position, attributes, tag[0], forbidden), *_text_outside(rest, position + tag.end())]
-    return [BrokenRow(position, _fault(content), excerpt(content))]
+    fault = "a character that XML forbids" if any(map(_is_forbidden, _SUSPECT.findall(content))) else "not well-formed"
+    return [BrokenRow(position, fault if _is_utf8(content) else "not UTF-8", excerpt(content))]
 
 
 def _text_outside(text: bytes, position: int) -> list[Row | BrokenRow]:
@@ -323,13 +324,6 @@ def _without_forbidden(content: bytes) -> tuple[bytes, int]:
         return content, 0
     forbidden = sum(map(_is_forbidden, _SUSPECT.findall(content)))
     return _SUSPECT.sub(lambda match: b"" if _is_forbidden(match[0]) else match[0], content), forbidden
-
-
-def _fault(content: bytes) -> str:
-    """Return why `content` is not XML."""
-    if not _is_utf8(content):
-        return "not UTF-8"
-    return "a character that XML forbids" if any(map(_is_forbidden, _SUSPECT.findall(content))) else "not well-formed"
 
 
 @functools.lru_cache(maxsize=1 << 10)

@@ -78,13 +78,17 @@ class Stored(Input[Kind]):
     """Rows or a file that a stage made. The stage's record describes it, with paths below the run."""
 
     def described(self, run: str) -> dict[str, object]:
-        """Return all attributes as JSON. Raises ValueError for a path that is not below the run."""
+        """Return all attributes as JSON, schemas of dupq/tables.py by name, others in letters.
+
+        Raises ValueError for a path that is not below the run.
+        """
         below, values = f"{run}/", dict(vars(self))
         for name, value in vars(self).items():
             if name in _PATHS:
                 values[name] = _moved(value, lambda path: path[path.index(below) + len(below) :])
             elif isinstance(value, pa.Schema):
-                values[name] = _encoded(value)
+                named = (known for known, own in _NAMED.items() if own.equals(value, check_metadata=True))
+                values[name] = next(named, None) or base64.b64encode(zlib.compress(value.serialize(), 9)).decode()
         return values
 
     @classmethod
@@ -93,21 +97,11 @@ class Stored(Input[Kind]):
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         values.pop("keeps_counts", None)  # in records before 2026-11-30
         values |= {name: _moved(values[name], lambda path: storage.join(run, path)) for name in _PATHS & values.keys()}
-        if values.get("schema") is not None:
-            values["schema"] = _decoded(values["schema"])
+        if (schema := values.get("schema")) in _NAMED:
+            values["schema"] = _NAMED[schema]
+        elif schema is not None:
+            values["schema"] = pa.ipc.read_schema(pa.py_buffer(zlib.decompress(base64.b64decode(schema))))
         return cls(**values)
-
-
-def _encoded(schema: pa.Schema) -> str:
-    """Return the name of a schema of dupq/tables.py, or the schema in letters."""
-    named = (name for name, own in _NAMED.items() if own.equals(schema, check_metadata=True))
-    return next(named, None) or base64.b64encode(zlib.compress(schema.serialize(), 9)).decode()
-
-
-def _decoded(schema: str) -> pa.Schema:
-    if schema in _NAMED:
-        return _NAMED[schema]
-    return pa.ipc.read_schema(pa.py_buffer(zlib.decompress(base64.b64decode(schema))))
 
 
 def _moved(paths: str | tuple[str, ...], move: Callable[[str], str]) -> str | tuple[str, ...]:

@@ -13,6 +13,7 @@ An interrupted site is resumed: what was finished of it is kept.
 import contextlib
 import hashlib
 import logging
+import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -112,7 +113,8 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
         shared.stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
         progress.clear()
-    storage.delete_if_empty(storage.join(job.output, archive.UNFINISHED))
+    with contextlib.suppress(OSError):  # unless a site is unfinished; object stores have no empty folders
+        os.rmdir(storage.join(job.output, archive.UNFINISHED))
     if errors:
         raise _all_of(errors, len(sites) + len(failed))
     return peak

@@ -331,7 +331,9 @@ def row_groups(ranges: Sequence[RowRange], names: Sequence[str], accepted: str |
     """Yield the columns `names` of a shard, in row groups; `accepted` is the file of accepted ids for answers."""
     for rows in _joined((all_rows(uri).slice(start, rows) for uri, start, rows in ranges), _ROW_GROUP_BYTES):
         if accepted is not None:
-            is_accepted = are_among(read_accepted_ids(accepted), rows.column("answer_id").to_numpy())
+            is_accepted = are_among(
+                read_accepted_ids(accepted, storage.version(accepted)), rows.column("answer_id").to_numpy()
+            )
             rows = rows.append_column(ANSWERS.field("is_accepted"), pa.array(is_accepted))
         yield rows.select(names)
 
@@ -343,12 +345,8 @@ def accepted_ids(questions: Iterable[pa.Table]) -> bytes:
     return np.sort(np.concatenate([np.empty(0, np.int64), *ids])).tobytes()
 
 
-def read_accepted_ids(uri: str) -> np.ndarray:
-    """Return the ids of `accepted_ids`. A local file is mapped, so that a machine's tasks share its memory."""
-    return _accepted_ids(uri, storage.version(uri))
-
-
 @functools.lru_cache(maxsize=1)
-def _accepted_ids(uri: str, version: str) -> np.ndarray:
+def read_accepted_ids(uri: str, version: str) -> np.ndarray:
+    """Return the ids of `accepted_ids`. A local file is mapped, so that a machine's tasks share its memory."""
     with storage.open_mapped(uri) as stream:
         return np.frombuffer(stream.read_buffer(), np.int64)
