@@ -221,8 +221,7 @@ def test_a_table_that_arrow_itself_reads_from_s3_is_as_patient(folder: str, prox
         view.arrow()
 
 
-@pytest.mark.parametrize("status", [500, 501, 502, 503, 504, 507, 520, 529, 599])
-@pytest.mark.parametrize("code", ["InternalError", "OfTomorrow"])
+@pytest.mark.parametrize(("status", "code"), [(500, "InternalError"), (503, "OfTomorrow"), (599, "OfTomorrow")])
 def test_every_answer_of_500_and_above_is_waited_for(status: int, code: str, written: str, proxy: FaultProxy) -> None:
     wanted = storage.read_bytes(f"{written}/text")
     proxy.faults = [Fault("status", status=status, code=code, times=3)]

@@ -108,8 +108,6 @@ ARGUMENTS = [
         5,
     ),
     Case("report", "a path that is no run", "no run is here", ("--run", "{world}/questions")),
-    Case("report", "a path that is not there", "no run is here", ("--run", "{world}/nowhere")),
-    Case("report", "a name of 300 characters", LONG, ("--run", "{world}/" + LONG)),
     Case("export", "a path that is no run", "no run is here", ("--run", "{world}/questions")),
     Case("export", "no such format", "--to: invalid choice: 'svg'", ("--to", "svg"), code=2),
     Case("export", "an output that is there", "out: exists already", OUT),
@@ -123,33 +121,17 @@ ARGUMENTS = [
     *_everywhere("train dedup evaluate from-dump", "no number of GPUs", "--gpus: '0'", ("--gpus", "0"), 2),
     Case("train", "fewer GPUs than workers", "each of 2 workers", ("--gpus", "1", "--workers", "2"), code=2),
     Case("train", "no workers", "--workers 0", ("--workers", "0"), code=2),
-    Case("train", "fewer workers than none", "--workers -1", ("--workers=-1",), code=2),
-    Case("train", "workers in words", "--workers", ("--workers", "two"), code=2),
     Case("evaluate", "no such table", "--table", ("--table", "x"), code=2),
-    Case("dedup", "a recall in words", "--min-recall", ("--min-recall", "much"), code=2),
     Case("dedup", "a recall that is no number", "--min-recall nan", ("--min-recall", "nan"), code=2),
     Case("dedup", "a recall above 1", "--min-recall 1.5", ("--min-recall", "1.5"), code=2),
-    Case("dedup", "a recall below 0", "--min-recall -1", ("--min-recall=-1",), code=2),
     Case("dedup", "a negative cluster", "--max-cluster -1", ("--max-cluster=-1",), code=2),
-    Case("dedup", "half a cluster", "--max-cluster", ("--max-cluster", "1.5"), code=2),
     Case("dedup", "a change since nothing", "name it with --previous", ("--max-change", "0.5"), code=2),
-    Case("dedup", "a change that is no number", "--max-change nan", ("--max-change", "nan"), code=2),
     Case("dedup", "an infinite change", "--max-change inf", ("--max-change", "inf"), code=2),
-    *(
-        Case(
-            "dedup",
-            f"a share of rows of {share}",
-            f"--min-rows-share {said}",
-            (*PREVIOUS, f"--min-rows-share={share}"),
-            code=2,
-        )
-        for share, said in [("nan", "nan"), ("inf", "inf"), ("2", "2.0"), ("-1", "-1.0")]
-    ),
-    Case("dedup", "a share of rows in words", "--min-rows-share", (*PREVIOUS, "--min-rows-share", "some"), code=2),
+    Case("dedup", "a share of rows of 2", "--min-rows-share 2.0", (*PREVIOUS, "--min-rows-share=2"), code=2),
     Case("dedup", "rows as nothing had them", "name it with --previous", ("--min-rows-share", "0.5"), code=2),
     *(
         Case("dedup", f"a shard to skip: {path}", f"--skip-shard {path}: no such file", ("--skip-shard", path))
-        for path in ("part-00000.parquet", f"site={CS}", f"site={CS}/part-99999.parquet", f"../{SHARD}", "/", "*", "")
+        for path in (f"site={CS}", f"../{SHARD}", "*", "")
     ),
     Case(
         "dedup",
@@ -169,13 +151,8 @@ ARGUMENTS = [
     # one that is not there ends the process at once, so tests/jobs/test_bad_input.py has it
     *_everywhere(ON_RAY, "a Ray by a name", "--ray 'nowhere': no address", ("--ray", "nowhere"), 2),
     *_everywhere("dedup", "a Ray on the web", "--ray 'http://x': no address", ("--ray", "http://x"), 2),
-    Case("dedup", "a precision that is no number", "calibration.precision", ("--precision", "nan"), code=2),
-    Case("dedup", "a precision of 0", "calibration.precision", ("--precision", "0"), code=2),
-    Case("dedup", "a precision above 1", "calibration.precision", ("--precision", "1.1"), code=2),
     Case("dedup", "links used somehow", "--known-links", ("--known-links", "somehow"), code=2),
-    Case("ingest", "a share in words", "--max-reject-share", ("--max-reject-share", "some"), code=2),
     Case("ingest", "a share that is no number", "maximum_reject_share", ("--max-reject-share", "nan"), code=2),
-    Case("ingest", "a share above 1", "maximum_reject_share", ("--max-reject-share", "2"), code=2),
 ]
 
 RUNS_BELOW = [
@@ -191,8 +168,8 @@ RUNS_BELOW = [
     *(
         Case("prune", f"{option} {count}", option, (f"{option}={count}",), code=2)
         for option, counts in {
-            "--keep": ["0", "-1", "1.5", "many", "nan", ""],
-            "--keep-monthly": ["-1", "1.5", ""],
+            "--keep": ["0", "1.5", "many", ""],
+            "--keep-monthly": ["-1"],
         }.items()
         for count in counts
     ),
@@ -244,30 +221,21 @@ _TABLES: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("no questions", "questions: no question tables here", removed("questions")),
     ("questions that are a file", "questions: a file; the folder", content("questions", "x")),
     ("questions outside a site", "is in no site=NAME folder", content("questions/part.parquet", "x")),
-    ("a question file of nothing", f"{SHARD}: not a readable Parquet file", content(SHARD, b"")),
     ("a question file of text", f"{SHARD}: not a readable Parquet file", content(SHARD, "no table" * 9)),
     ("a question file cut short", f"{SHARD}: not a readable Parquet file", cut(SHARD)),
     ("questions without ids", f"{SHARD}: column 'question_id' is missing", without(SHARD, "question_id")),
-    ("questions without titles", f"{SHARD}: column 'title' is missing", without(SHARD, "title")),
-    ("questions without bodies", f"{SHARD}: column 'body_html' is missing", without(SHARD, "body_html")),
     ("titles that are numbers in lists", "column 'title'", with_values(SHARD, "title", [[1]], pa.list_(pa.int64()))),
     ("a question without an id", "'question_id' has 1 empty", with_values(SHARD, "question_id", [None])),
-    ("a question without a title", "'title' has 1 empty", with_values(SHARD, "title", [None])),
     ("a negative id", "question_id -5 is out of range", with_values(SHARD, "question_id", [-5])),
-    ("an id of 2**48", f"question_id {1 << 48} is out of range", with_values(SHARD, "question_id", [1 << 48])),
 ]
 _LINKS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("no links", "links: no link tables here", removed("links")),
     ("links outside a site", "is in no site=NAME folder", content("links/part.parquet", "x")),
     ("a link file of text", f"{LINKS}: not a readable Parquet file", content(LINKS, "no table" * 9)),
     ("links without a type", f"{LINKS}: column 'link_type' is missing", without(LINKS, "link_type")),
-    ("links without their end", f"{LINKS}: column 'related_id' is missing", without(LINKS, "related_id")),
     ("a link from nowhere", "'question_id' has 1 empty", with_values(LINKS, "question_id", [None])),
     ("a link to a negative id", "related_id -1 is out of range", with_values(LINKS, "related_id", [-1])),
 ]
-
-
-_LINKS_FILE = ("links that are a file", "links: a file; the folder", content("links", "x"))
 
 
 def _emptied(folder: str) -> Damage:
@@ -312,9 +280,7 @@ _TRUTHS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("truth without a kind", "truth.tsv, line 1: no column", content("truth.tsv", TRUTH.replace("\tkind", "\tsort"))),
     ("zeros before nines", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{_LONG_ID}\tcopy\n")),
     ("a field of 200 kB", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{'9' * 200_000}\tcopy\n")),
-    ("an id of 10**30", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{10**30}\tcopy\n")),
     ("an id in words", "truth.tsv, line 4: 'one'", content("truth.tsv", f"{TRUTH}{CS}\tone\t2\tcopy\n")),
-    ("a negative id of truth", "truth.tsv, line 4: '-1'", content("truth.tsv", f"{TRUTH}{CS}\t-1\t2\tcopy\n")),
     ("a line of two columns", "truth.tsv, line 4: 2 columns", content("truth.tsv", f"{TRUTH}{CS}\t1\n")),
 ]
 _PAIR_FILES: list[tuple[str, str | tuple[str, ...], Damage]] = [
@@ -327,18 +293,14 @@ _PAIR_FILES: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("a question without a site", "has no site", content("pairs.tsv", f"{PAIRS}1\t2\t1\n")),
     ("a site that is not there", "site 'x.com'", content("pairs.tsv", f"{PAIRS}x.com/1\tx.com/2\t1\n")),
     ("a pair's zeros", "is no question id", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/{_LONG_ID}\t1\n")),
-    ("a pair's id of 10**30", "is no question id", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/{10**30}\t1\n")),
 ]
 _REVIEWS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("no verdicts", "review.tsv: no such file", removed("review.tsv")),
     ("verdicts of nothing", "review.tsv, line 1: no column", content("review.tsv", "")),
-    ("binary verdicts", "review.tsv: not a text in UTF-8", content("review.tsv", b"\xff\xfe\0\1")),
     ("verdicts without a column", "no column 'verdict'", content("review.tsv", REVIEW.replace("\tverdict", "\tword"))),
     ("a verdict that is none", "line 4: verdict 'maybe'", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t4\tmaybe\n")),
     ("a verdict of three columns", "line 4: 3 columns", content("review.tsv", f"{REVIEW}{CS}\t1\tsame\n")),
     ("a verdict on one question", "with itself", content("review.tsv", f"{REVIEW_HEADING}{CS}\t1\t{CS}\t1\tsame\n")),
-    ("a verdict's zeros", "no question id", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t{_LONG_ID}\tsame\n")),
-    ("a verdict's id of 10**30", "no question id", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t{10**30}\tsame\n")),
 ]
 FILES = [
     *_damaged("dedup from-dump", _TRUTHS, "--truth", "{world}/truth.tsv"),
@@ -400,44 +362,31 @@ def _set(name: str, place: int, value: float) -> Damage:
 
 _ENCODERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("no encoder", "encoder: no encoder here", removed("encoder")),
-    ("an encoder that is a file", "encoder: no encoder here", content("encoder", "x")),
     ("no weights", "model.safetensors: no such file", removed("encoder/model.safetensors")),
-    ("no vocabulary", "vocabulary.txt: no such file", removed("encoder/vocabulary.txt")),
     ("no split", "split.parquet: no such file", removed("encoder/split.parquet")),
     ("a split of text", "split.parquet: not a readable Parquet", content("encoder/split.parquet", "x" * 99)),
-    ("a description of nothing", "encoder.json: not valid JSON", content(ENCODER, "")),
     ("a description that is no UTF-8", "encoder.json: not valid JSON", content(ENCODER, b'{"format": "\xff"}')),
     ("a deeply nested description", "encoder.json: not valid JSON", content(ENCODER, NESTED)),
     ("a description that is a list", "not an encoder of format", content(ENCODER, "[]")),
-    ("a description that is a number", "not an encoder of format", content(ENCODER, "7")),
     ("another format", "not an encoder of format", entry(ENCODER, "format", 99)),
     *(
         (f"a description without {name}", f"encoder.json: '{name}' is missing", entry(ENCODER, name, DELETE))
-        for name in ("settings", "measure", "pair_threshold", "fitness", "fingerprint", "metrics")
+        for name in ("settings", "measure", "fingerprint")
     ),
     *(
         (f"{name} of {json.dumps(value)}", f"encoder.json: '{name}' is", entry(ENCODER, name, value))
         for name, value in [
             ("settings", []),
-            ("settings.encoder", 7),
-            ("measure", None),
             ("measure.kind", "guess"),
-            ("measure.dense", "much"),
             ("measure.lexical", float("nan")),
-            ("pair_threshold", float("nan")),
             ("pair_threshold", float("inf")),
-            ("pair_threshold", "0.5"),
-            ("fitness", 1),
             ("fitness.unknown_words", None),
             ("fingerprint", 5),
-            ("metrics", []),
         ]
     ),
     ("an unknown kind", "encoder.json: setting 'encoder.kind' is 'x'", entry(ENCODER, "settings.encoder.kind", "x")),
     ("units in words", "encoder.json: setting 'encoder.units'", entry(ENCODER, "settings.encoder.units", "many")),
-    ("units without end", "setting 'encoder.units'", entry(ENCODER, "settings.encoder.units", 10**9)),
     ("an unknown setting", "setting 'text.colour'", entry(ENCODER, "settings.text.colour", "red")),
-    ("a code that is none", "setting 'text.code'", entry(ENCODER, "settings.text.code", 3)),
     ("an unknown section", "setting 'weather'", entry(ENCODER, "settings.weather", {})),
     ("another fingerprint", "are damaged or from different trainings", content("encoder/vocabulary.txt", "a\nb\n")),
     ("weights cut short", "are damaged or from different trainings", cut("encoder/model.safetensors")),
@@ -450,7 +399,7 @@ _ENCODERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
 ]
 ENCODERS = [
     *_damaged("dedup", _ENCODERS),
-    *_damaged("evaluate", _ENCODERS[:10] + _ENCODERS[-2:], "--encoder", "{world}/encoder"),
+    *_damaged("evaluate", _ENCODERS[:5] + _ENCODERS[-2:], "--encoder", "{world}/encoder"),
     *_damaged(
         "train",
         [("a teacher without fitness", "'fitness' is missing", entry(ENCODER, "fitness", DELETE))],
@@ -464,22 +413,17 @@ ENCODERS = [
 POINTER, METRICS, MANIFEST = (f"runs/{name}.json" for name in ("latest", "fabricated/metrics", "fabricated/manifest"))
 _POINTERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("a pointer that is a list", "latest.json: it holds []", content(POINTER, "[]")),
-    ("a pointer that is a number", "latest.json: it holds 7", content(POINTER, "7")),
     ("a pointer to nothing", "latest.json: 'run_id' is missing", content(POINTER, "{}")),
     ("a pointer that is no JSON", "latest.json: not valid JSON", content(POINTER, "{")),
     ("a deeply nested pointer", "latest.json: not valid JSON", content(POINTER, NESTED)),
     ("a pointer to elsewhere", "latest.json: 'run_id' is", content(POINTER, '{"run_id": "../../other"}')),
-    ("a pointer to a number", "latest.json: 'run_id' is 7", content(POINTER, '{"run_id": 7}')),
     ("a pointer to a run that is gone", "gone", content(POINTER, '{"run_id": "gone"}')),
 ]
 _RUNS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("no metrics", "metrics.json: no such file", removed(METRICS)),
     ("metrics that are a list", "metrics.json: it holds []", content(METRICS, "[]")),
-    ("metrics that are no JSON", "metrics.json: not valid JSON", content(METRICS, "{")),
     ("metrics cut short", "metrics.json: not valid JSON", cut(METRICS)),
     ("questions in words", "metrics.json: 'questions' is 'many'", entry(METRICS, "questions", "many")),
-    ("a threshold that is a list", "metrics.json: 'threshold' is []", entry(METRICS, "threshold", [])),
-    ("sites that are a list", "metrics.json: 'sites' is []", entry(METRICS, "sites", [])),
     ("measures of links that are a number", "'links' is 3", entry(METRICS, "links", 3)),
     ("no clusters", "clusters: no such table", removed("runs/fabricated/clusters")),
     ("clusters of text", f"{CLUSTERS}: not a readable Parquet file", content(CLUSTERS, "x" * 99)),
@@ -496,15 +440,10 @@ RUNS = [
             ("clusters of text", "clusters", content(CLUSTERS, "x" * 99)),
             ("no manifest", "no run is here", removed(MANIFEST)),
             ("a manifest that is a list", "manifest.json: it holds []", content(MANIFEST, "[]")),
-            ("a manifest of nothing", "manifest.json: 'run_id' is missing", content(MANIFEST, "{}")),
             ("a manifest without inputs", "manifest.json: 'inputs' is missing", entry(MANIFEST, "inputs", DELETE)),
-            ("inputs without questions", "'inputs.questions' is missing", entry(MANIFEST, "inputs", {"encoder": "x"})),
             ("questions that are a number", "'inputs.questions' is 7", entry(MANIFEST, "inputs.questions", 7)),
-            ("stages that are a number", "'stages' is 7", entry(MANIFEST, "stages", 7)),
             ("a stage without a name", "'stages.0.name' is missing", entry(MANIFEST, "stages", [{}])),
             ("settings that are a list", "config.json: it holds []", content("runs/fabricated/config.json", "[]")),
-            ("a section that is a number", "'text' is 7", content("runs/fabricated/config.json", '{"text": 7}')),
-            ("settings cut short", "config.json: not valid JSON", cut("runs/fabricated/config.json")),
             ("a run that is not finished", "not finished", removed("runs/fabricated/_SUCCESS")),
             ("no pairs", "pairs: no such table", removed("runs/fabricated/pairs")),
             ("no statistics", "cluster_stats: no such table", removed("runs/fabricated/cluster_stats")),
@@ -521,88 +460,47 @@ RUNS = [
     Case("dedup", "an earlier run that is a file", "no finished run", ("--previous", "{world}/truth.tsv")),
 ]
 
-_SEEDS = [str(1 << 32), "-1", "1.5", "nan"]
-SETTINGS = [
+SETTINGS = [  # more wrong values are in tests/settings/test_config.py
     *_settings(
         "dedup",
         [
             ("clusters.threshold=nan", "finite"),
-            ("clusters.threshold=inf", "finite"),
-            ("clusters.threshold=1.1", "at most 1"),
             ("calibration.precision=80", "at most 1 expected (80 % is 0.8)"),
-            ("neighbours.k=0", "at least 1"),
-            ("neighbours.k=1000000", "at most 1,000"),
-            ("neighbours.k=ten", "a whole number"),
             ("neighbours.k=1" + "0" * 40, "at most 1,000"),
             ("neighbours.block_rows=-5", "at least 0"),
-            ("neighbours.block_rows=99999999", "at most 1,048,576"),
             ("neighbours.method=ivf", "'neighbours' has no 'method'"),
-            ("neighbours.scope=world", "allowed"),
             ("neighbours.sites=x.com", "there are no questions of x.com"),
-            ("near_duplicates.threshold=nan", "finite"),
             ("near_duplicates.threshold=0", "more than 0"),
-            ("near_duplicates.permutations=1000000", "at most 4,096"),
-            ("near_duplicates.shingle_size=100000", "at most 1,000"),
             ("near_duplicates.permutations=1", "set more permutations"),
             ("encode.actors=-1", "at least 0"),
-            ("encode.actors=99999999", "at most"),
-            ("encode.batch_size=99999999", "at most"),
-            ("calibration.precision=inf", "finite"),
-            ("calibration.review=1", "at least 4"),
-            ("calibration.sample=0", "at least 1"),
-            ("calibration.unfit=maybe", "allowed"),
             ("text.code=kept", "fixed when the encoder was trained"),
-            ("training.seed=2", "fixed when the encoder was trained"),
         ],
     ),
     *_settings(
         "train",
         [
             ("word_vectors.dimensions=99999999", "at most 16,384"),
-            ("word_vectors.dimensions=0", "at least 1"),
-            ("word_vectors.window=99999999", "at most"),
-            ("word_vectors.sample=nan", "finite"),
             ("encoder.units=99999999", "at most 16,384"),
             ("encoder.window=4", "odd"),
-            ("encoder.maximum_tokens=99999999999", "at most"),
             ("encoder.kind=guess", "allowed"),
             ("encoder.colour=red", "does not read it"),
-            ("training.learning_rate=nan", "finite"),
             ("training.learning_rate=inf", "finite"),
             ("training.learning_rate=0", "more than 0"),
-            ("training.learning_rate=1e300", "at most"),
-            ("training.negatives=99999999", "at most"),
-            ("training.epochs=99999999", "at most"),
-            ("training.batch_size=99999999", "at most"),
             ("word_vectors.algorithm=teacher", "'teacher.encoder' is empty"),
-            ("text.title_times=0", "at least 1"),
             ("text.language=klingon", "allowed"),
-            *((f"training.seed={seed}", "expected") for seed in _SEEDS),
+            (f"training.seed={1 << 32}", "at most"),
         ],
     ),
-    *_settings(
-        "ingest",
-        [
-            ("ingest.shard_rows=0", "at least 1"),
-            ("ingest.shard_rows=99999999999", "at most"),
-            ("text.code=kept", "not read by this job"),
-        ],
-    ),
-    *_settings(
-        "evaluate", [("text.code=gone", "allowed"), ("neighbours.k=5", "not read"), ("training.seed=-1", "least")]
-    ),
+    *_settings("ingest", [("ingest.shard_rows=0", "at least 1"), ("text.code=kept", "not read by this job")]),
+    *_settings("evaluate", [("text.code=gone", "allowed"), ("neighbours.k=5", "not read")]),
     *_settings("evaluate", [("text.code=kept", "fixed when the encoder was trained")], "--encoder", "{world}/encoder"),
     *_settings(
         "from-dump",
         [
             ("ingest.shard_rows=0", "at least 1"),
             ("training.seed=-1", "at least 0"),
-            ("neighbours.k=0", "at least 1"),
             ("clusters.threshold=nan", "finite"),
-            ("encoder.units=0", "at least 1"),
         ],
-        "--preset",
-        "bogdanova-max",
     ),
     Case("from-dump", "no prior", "nowhere.json: no such file", ("--set", "calibration.prior={world}/nowhere.json")),
 ]
