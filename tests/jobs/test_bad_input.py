@@ -56,25 +56,6 @@ def test_an_archive_cut_short(tmp_path: Path, trained_sample: TrainedSample) -> 
     assert not (tmp_path / "out" / "questions").exists()
 
 
-def test_an_xml_file_that_is_no_dump(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert_one_line(ingested(site, "<html></html>\n", capsys), 1, "Posts.xml", "<posts>")
-
-
-def test_a_dump_without_questions(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = '<posts>\n  <row Id="1" PostTypeId="2" Body="x" />\n</posts>\n'
-    assert_one_line(ingested(site, answer, capsys), 1, "Posts.xml", "no questions")
-
-
-def test_broken_rows_go_to_rejects_and_their_neighbours_arrive(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    broken = '  <row Id="x7" PostTypeId="1" Title="t" Body="b" />\n  <row Id="8" PostTypeId="1" Title="a < b" />\n'
-    rows = "".join(QUESTION.format(number) for number in (1, 2))
-    code, told = ingested(site, f"<posts>\n{rows}{broken}{QUESTION.format(9)}</posts>\n", capsys)
-    assert code == 0, told
-    out = site.parent / "out"
-    assert pq.read_table(out / "questions" / f"site={site.name}")["question_id"].to_pylist() == [1, 2, 9]
-    assert pq.read_table(out / "rejects")["reason"].to_pylist() == ["Id not a number", "not well-formed"]
-
-
 def test_too_many_broken_rows_fail_the_run_and_say_where_they_are(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,17 +21,6 @@ def job(sample: TrainedSample, folder: Path, with_encoder: bool = True, **change
     return EvaluationJob(sample.questions, sample.links, str(folder), encoder, **changes)
 
 
-@pytest.mark.parametrize(
-    "assignment", ["text.code=kept", "text.fields=title", "training.seed=2", "encoder.units=5", "clusters.threshold=1"]
-)
-def test_settings_that_the_encoder_fixed_are_refused(
-    assignment: str, trained_sample: TrainedSample, tmp_path: Path
-) -> None:
-    with pytest.raises(SettingError, match=f"--set {assignment}: fixed when .* free are encode$") as caught:
-        job(trained_sample, tmp_path, assignments=(assignment,)).check()
-    assert "\n" not in str(caught.value)
-
-
 def test_the_free_settings_are_taken_and_the_others_are_those_of_the_encoder(
     trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
@@ -48,14 +37,6 @@ def test_without_an_encoder_texts_and_split_can_be_set(trained_sample: TrainedSa
     assert (settings.text.code, settings.training.seed) == ("kept", 2)
     with pytest.raises(SettingError, match=r"encoder.units=5: not read without an encoder; free are text, training"):
         job(trained_sample, tmp_path, with_encoder=False, assignments=("encoder.units=5",)).check()
-
-
-@pytest.mark.parametrize("tables", [(), ("pairs", "guess")])
-def test_only_tables_that_there_are_can_be_asked_for(
-    tables: tuple[str, ...], trained_sample: TrainedSample, tmp_path: Path
-) -> None:
-    with pytest.raises(SettingError, match="there are pairs, retrieval"):
-        job(trained_sample, tmp_path, tables=tables).check()
 
 
 def test_metrics_hold_what_was_asked_for_and_nothing_else(trained_sample: TrainedSample, tmp_path: Path) -> None:

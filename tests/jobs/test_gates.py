@@ -28,34 +28,23 @@ def refusal(gates: Gates, metrics: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    "gates",
-    [
-        Gates(),
-        Gates(min_recall=0.625),
-        Gates(min_recall=0),
-        Gates(max_cluster=1_200),
-        Gates(max_change=0.25),
-        Gates(max_change=1),
-        Gates(0.6, 1_300, 0.3),
-    ],
-)
-def test_a_run_that_reaches_what_is_wanted_passes(gates: Gates) -> None:
-    assert refusal(gates, METRICS) == ""
-
-
-@pytest.mark.parametrize(
     ("gates", "said"),
     [
+        (Gates(), ""),
+        (Gates(min_recall=0.625, max_cluster=1_200, max_change=0.25), ""),
+        (Gates(min_recall=0, max_change=1), ""),
         (Gates(min_recall=0.63), "--min-recall 0.63: the recall of known duplicates in one cluster is 0.625"),
         (Gates(max_cluster=1_199), "--max-cluster 1199: the largest cluster has 1,200 questions"),
-        (Gates(max_change=0.2), "--max-change 0.2: 0.250 of the clustered questions changed cluster"),
-        (Gates(max_change=0), "--max-change 0: 0.250"),
+        (Gates(max_change=0), "--max-change 0: 0.250 of the clustered questions changed cluster"),
+        (Gates(0.9, 1, 0.1), "--min-recall"),  # the first that is missed
+        (Gates(0.6, 1, 0.1), "--max-cluster"),
     ],
 )
-def test_a_run_that_does_not_is_refused_with_what_it_reached(gates: Gates, said: str) -> None:
+def test_a_run_that_misses_a_gate_is_refused_with_what_it_reached(gates: Gates, said: str) -> None:
     found = refusal(gates, METRICS)
     assert found.startswith(said)
-    assert found.endswith("; the run is complete but not marked as succeeded, see /runs/7/report.html")
+    assert found.endswith("; the run is complete but not marked as succeeded, see /runs/7/report.html" if said else "")
+    assert bool(found) == bool(said)
 
 
 def test_of_a_run_that_has_succeeded_before_nothing_else_is_said() -> None:
@@ -66,26 +55,10 @@ def test_of_a_run_that_has_succeeded_before_nothing_else_is_said() -> None:
     )
 
 
-@pytest.mark.parametrize("lowest", [0.0, 0.5])
-def test_a_recall_that_nothing_could_be_measured_on_is_refused(lowest: float) -> None:
-    said = f"--min-recall {lowest}: the recall of known duplicates in one cluster is not measured"
-    assert refusal(Gates(min_recall=lowest), UNMEASURED).startswith(said)
-
-
-def test_without_gates_nothing_need_be_measured() -> None:
-    assert refusal(Gates(max_cluster=1_200), UNMEASURED) == ""
-
-
-@pytest.mark.parametrize(
-    ("gates", "named"),
-    [
-        (Gates(0.9, 1, 0.1), "--min-recall"),
-        (Gates(0.6, 1, 0.1), "--max-cluster"),
-        (Gates(None, 1_200, 0.1), "--max-change"),
-    ],
-)
-def test_the_first_gate_that_a_run_does_not_pass_is_named(gates: Gates, named: str) -> None:
-    assert refusal(gates, METRICS).startswith(named)
+def test_a_recall_that_nothing_could_be_measured_on_is_refused_and_others_need_none() -> None:
+    said = "--min-recall 0.0: the recall of known duplicates in one cluster is not measured"
+    assert refusal(Gates(min_recall=0.0), UNMEASURED).startswith(said)
+    assert refusal(Gates(max_cluster=1_200, max_change=0.1), UNMEASURED) == ""
 
 
 def rows_refusal(tmp_path: Path, share: float | None, questions: int) -> str:
@@ -117,9 +90,3 @@ def test_a_gate_that_compares_needs_an_earlier_run(gates: Gates) -> None:
     with pytest.raises(SettingError, match="name it with --previous"):
         gates.check(has_previous=False)
     gates.check(has_previous=True)
-
-
-def test_a_run_without_clusters_passes_all_but_the_recall() -> None:
-    metrics = {"links": {"in_one_cluster": 0.0}, "drift": {"questions_of_clusters_changed": 0.0}, "largest_cluster": 0}
-    check_gates(Gates(0.0, 0, 0.0), metrics, "/runs/7")
-    assert "is 0.000" in refusal(Gates(min_recall=0.001), metrics)

@@ -21,7 +21,7 @@ from lxml import etree
 
 from benchmarks import big_archive
 from dupq.dump import parsing, reading, xml_files
-from dupq.errors import DupqError, SettingError
+from dupq.errors import DupqError
 from dupq.pipelines.ingest import IngestJob, ingest
 
 STORED = [{"id": py7zr.FILTER_COPY}]  # packing takes long
@@ -144,11 +144,6 @@ def test_rows_in_any_order_give_the_same_tables_and_of_the_same_id_the_last_one(
         assert ds.dataset(tmp_path / "out" / name).to_table().equals(expected), name
 
 
-def test_a_setting_that_ingest_does_not_read_is_refused(dump: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"training.epochs=2: not read by this job; free are ingest"):
-        IngestJob((str(dump),), str(tmp_path / "out"), assignments=("training.epochs=2",)).check()
-
-
 def test_a_rerun_skips_what_is_done_and_makes_anew_what_changed(dump: Path, archive: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     sites = tmp_path / "dumps"
@@ -241,6 +236,7 @@ def test_too_many_rejects_fail_a_site_and_stay_to_be_read(
     assert not list((tmp_path / "questions").rglob("*.parquet"))
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_a_big_site_that_fails_late_leaves_its_rejects_and_none_of_its_shards(tmp_path: Path) -> None:
     posts = tmp_path / SITE / "Posts.xml.gz"
