@@ -23,7 +23,7 @@ from unittest import mock
 
 from inline import without_ray
 
-from dupq import cli, local_files, objects, storage
+from dupq import cli, local_files, patience, storage
 from dupq.errors import FAULT, INTERRUPTED, TERMINATED, DupqError, StorageError
 from dupq.job import lease, progress, supervisor
 
@@ -163,7 +163,7 @@ def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: d
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.environ.update(states)
-        objects._FIRST_WAIT, objects._LONGEST_WAIT = 0.005, 0.05
+        patience._FIRST_WAIT, patience._LONGEST_WAIT = 0.005, 0.05
         # what comes by the clock would make the n-th change another one each time
         lease.BEAT_SECONDS = progress.SECONDS_BETWEEN = 3600
         lease.LIFE = timedelta(hours=1)

@@ -105,17 +105,6 @@ def test_an_input_that_is_replaced_in_the_midst(
         finish(job, others, tmp_path, number)
 
 
-def test_the_settings_that_are_changed_for_the_second_attempt(
-    small: Small, dice: random.Random, moments: Moments, tmp_path: Path
-) -> None:
-    """Another answer is another run; how the work is cut is not."""
-    for number in moments.of(small.course.moments("killed before")):
-        job = small.job(tmp_path / str(number))
-        attempt(functools.partial(dedup, job), Moment(job.output, number, "killed before"), tmp_path)
-        finish(dataclasses.replace(job, assignments=("neighbours.k=5",)), small.older_tables, tmp_path, number)
-        finish(dataclasses.replace(job, assignments=("neighbours.block_rows=300",)), small.tables, tmp_path, number)
-
-
 PAIRS = (
     *(("after one", "after none"), ("after none", "after one"), ("after one", "after another")),
     *(("with links", "without links"), ("without links", "with links")),

@@ -23,7 +23,6 @@ from every_job import encoder_in, measures_in, run_in, tables_in
 from moments import Moments
 from small_archive import TRAINED, Small
 
-from benchmarks import big_archive
 from dupq import storage
 
 ROOT = Path(__file__).parents[2]
@@ -232,29 +231,3 @@ def test_a_fault_in_compiled_code_is_one_line_that_names_the_others(number: int)
 
 def test_an_end_with_a_word_is_no_fault() -> None:
     assert Started(code=FAULT).end() == (3, "", "of Python\n")
-
-
-def test_sites_that_fail_do_not_end_the_others(moments: Moments, tmp_path: Path) -> None:
-    """Again and again, on a machine that has much else to do."""
-    if moments.few == 1:
-        pytest.skip("tests/jobs/test_ingest.py has it on a machine that has nothing else to do")
-    sites = 20
-    for number in range(sites):
-        site = f"{'broken' if number % 4 == 0 else 'whole'}-{number}.example.com"
-        big_archive.write_archive(tmp_path / "dumps", questions=40, seed=number, site=site)
-    for posts in (tmp_path / "dumps").glob("broken-*/Posts.xml"):
-        posts.write_bytes(posts.read_bytes()[:-30])
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
-    try:
-        for attempt in moments.of(range(20)):
-            output = tmp_path / str(attempt)
-            code, _, said = Started("ingest", "--dump", f"{tmp_path}/dumps", "--output", str(output)).end()
-            assert code == 1, (attempt, said)
-            assert f"error: {sites // 4} of {sites} sites failed:\n" in said, (attempt, said)
-            assert said.count("cut short") == sites // 4, (attempt, said)
-            assert "***" not in said, (attempt, said)
-            assert len(list((output / "ingest").glob("whole-*.json"))) == sites * 3 // 4, attempt
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()

@@ -38,8 +38,8 @@ def asked_by(address: str, settings: dict[str, str]) -> subprocess.CompletedProc
 @pytest.mark.parametrize(
     "address",
     [
-        *("http://x", "https://x:80", "ray://x:10001", "s3://x", "x/y:6379", "nowhere", "127.0.0.1", "AUTO", "a b:1"),
-        *(":", ":1", "x:", "x:y", "x:0", "x:-1", "x:65536", f"x:{'9' * 5000}", "x:\u0661", "x\ny:1", "[::1]:x"),
+        *("http://x", "ray://x:10001", "x/y:6379", "nowhere", "AUTO", "a b:1"),
+        *(":1", "x:", "x:0", "x:-1", "x:65536", f"x:{'9' * 5000}", "x:\u0661", "x\ny:1", "[::1]:x"),
         *("10.0.0..1:6379", ".x:1", f"{'x' * 64}:1"),
     ],
 )

@@ -156,9 +156,8 @@ def test_a_listing_that_missed_a_change_of_leases_makes_no_second_one(
 @pytest.mark.parametrize(
     "damage",
     [
-        *({"seen": seen} for seen in ("", "soon", "2026-11-21T22:00:00", "9999-12-31T23:59:59+00:00", 7, None)),
-        *({"since": since} for since in ("<b>", None)),
-        *({"process": process} for process in (0, -1, 1 << 70, "1")),
+        *({"seen": seen} for seen in ("soon", "2026-11-21T22:00:00", "9999-12-31T23:59:59+00:00", 7)),
+        *({"since": "<b>"}, {"process": 0}, {"process": 1 << 70}),
     ],
 )
 @pytest.mark.parametrize("machine", ["elsewhere/1", lease._machine()])
