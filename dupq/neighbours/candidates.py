@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.kernel_cache import Integer, numba
-from dupq.neighbours.embeddings import Measure, Neighbours
-from dupq.neighbours.exact import Scoring, rule_of, score_row
+from dupq.neighbours.embeddings import Neighbours
+from dupq.neighbours.exact import Scoring, score_row
 from dupq.tables import NEAREST
 
 # The scan reads a block once, while it is in the cache. It compares GROUP scores with their bounds at once, and single
@@ -262,10 +262,10 @@ def _merge_rows(nearest: Nearest, more: Nearest, rows: np.ndarray) -> None:
         others[row], scores[row] = merged_others, merged_scores
 
 
-def as_neighbours(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Neighbours:
+def as_neighbours(keys: np.ndarray, nearest: Nearest) -> Neighbours:
     """Return the lists of the questions `keys` as rows, sorted by query and rank."""
     rows, ranks = np.nonzero(nearest.others >= 0)
-    similarities = rule_of(measure).similarities(nearest.scores[rows, ranks])
+    similarities = nearest.scores[rows, ranks].astype(np.float32)
     return Neighbours(keys[rows], nearest.others[rows, ranks], similarities, (ranks + 1).astype(np.int32))
 
 

@@ -38,15 +38,14 @@ from dupq.stages.search.blocks import waves
 from dupq.text.keys import ID_BITS
 
 
-@pytest.mark.parametrize(("measure", "scope"), [(Measure(), "all"), (MIX, "site"), (Measure("manhattan"), "all")])
+@pytest.mark.parametrize(("measure", "scope"), [(Measure(), "all"), (MIX, "site")])
 def test_lists_and_pairs_are_those_of_a_full_sort(measure: Measure, scope: str, tmp_path: Path) -> None:
     archive = made_up([120, 0, 90])
     wanted = search_request(measure, scope=scope, block_rows=53)
     files, made = write(archive, tmp_path, SITES)
     report = searched(files, made, wanted)
-    floor = 0.05 if measure.kind == "manhattan" else 0.6
-    found_beyond = beyond(files, wanted, floor)
-    near, over = slowly(archive, wanted, floor)
+    found_beyond = beyond(files, wanted, 0.6)
+    near, over = slowly(archive, wanted, 0.6)
     assert {key: row[0] for key, row in lists(files).items()} == near
     assert report.rows_out == len(near)
     ranked = {(min(a, b), max(a, b)) for a, others in near.items() for b in others}
