@@ -2,13 +2,17 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.slow_neighbours import archives, as_rows, assert_all_are_found, slow_top_k
 
+from dupq.encoders.encoding import build
+from dupq.encoders.protocol import Embedding
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.tiles import Search, top_k
+from dupq.settings.sections import EncoderSettings
 from dupq_papers import distances
 
 KINDS = st.sampled_from(["manhattan", "euclidean"])
@@ -37,3 +41,14 @@ def test_the_encoder_ranks_and_scores_by_its_measure() -> None:
     assert other.score(np.array([20, 60]), np.array([30, 30])) == pytest.approx(
         [np.exp(-(17**0.5)), np.exp(-(97**0.5))]
     )
+
+
+@pytest.mark.parametrize("kind", ["cosine", "manhattan", "euclidean"])
+def test_equal_and_zero_embeddings_have_finite_gradients(kind: str) -> None:
+    left = torch.tensor([[1.0, 2.0], [0.0, 0.0]], requires_grad=True)
+    network = build(EncoderSettings(kind="lstm", units=2, similarity=kind), np.ones((4, 3), np.float32), 1)
+    scores = network.score(Embedding(left), Embedding(left.detach().clone()))
+    scores.sum().backward()
+    assert left.grad is not None
+    assert left.grad.isfinite().all()
+    assert scores[0].item() == pytest.approx(1)

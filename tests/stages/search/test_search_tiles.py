@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
-from inline import without_ray
 from searched import (
     FLOOR,
     MIX,
@@ -30,7 +28,6 @@ from searched import (
 
 from dupq import storage
 from dupq.errors import SettingError
-from dupq.job import tasks
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.stages.search import everything
 from dupq.stages.search.above_threshold import ABOVE_FLOOR, FULL, LEFT_OUT
@@ -100,19 +97,6 @@ def test_the_answer_does_not_depend_on_blocks_or_shards(tmp_path: Path) -> None:
         assert lists(found) == lists(expected)
         assert directed(found) == directed(expected)
         assert listings(found) == listings(expected)
-
-
-@pytest.mark.full  # tests/jobs/test_dedup.py has a whole job by two workers
-@pytest.mark.ray
-def test_three_workers_give_the_bytes_of_a_search_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = made_up([130, 40, 0], seed=4)
-    with without_ray():
-        expected, _ = search(archive, tmp_path / "one", search_request(block_rows=40))
-    share = ray.cluster_resources()["CPU"] / 3.01  # Ray rounds it
-    start = tasks.start
-    monkeypatch.setattr(tasks, "start", lambda *call, cpus: start(*call, cpus=share))
-    found, _ = search(archive, tmp_path / "three", search_request(block_rows=40))
-    assert contents(found) == contents(expected)
 
 
 def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
