@@ -15,7 +15,7 @@ from dupq.job.table import Shuffled, Table
 from dupq.job.tasks import Report
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
+from dupq.neighbours.exact import pair_scores
 from dupq.settings.sections import NeighbourSettings
 from dupq.stages.embeddings import embeddings_table
 from dupq.stages.search import search as door
@@ -161,7 +161,7 @@ def slow_listings(files: RunFiles, measure: Measure) -> dict[tuple[int, int], tu
     """From the lists, neighbour by neighbour."""
     found = {}
     for key, (others, scores) in lists(files).items():
-        similarities = rule_of(measure).similarities(np.array(scores)).tolist()
+        similarities = np.array(scores).astype(np.float32).tolist()
         for place, (other, score) in enumerate(zip(others, similarities, strict=True)):
             rest = similarities[:place] + similarities[place + 1 :]
             mean = sum(rest) / len(rest) if rest else 0.0
@@ -173,11 +173,10 @@ def slowly(
     archive: Embeddings, wanted: SearchRequest, floor: float = FLOOR
 ) -> tuple[dict[int, list[int]], dict[tuple[int, int], float]]:
     """Lists, and pairs above a floor, by sorting all float64 scores."""
-    rule, there = rule_of(wanted.measure), np.flatnonzero(~archive.is_empty)
-    rows, columns = (there[places.ravel()].astype(np.int32) for places in np.indices((len(there), len(there))))
-    side = side_of(archive, rule)
-    scores = exact_scores(scoring(side, side, rule), rows, columns)
-    similarities = rule.similarities(scores)
+    there = np.flatnonzero(~archive.is_empty)
+    rows, columns = (there[places.ravel()] for places in np.indices((len(there), len(there))))
+    scores = pair_scores(wanted.measure, archive, archive, (rows, columns))
+    similarities = scores.astype(np.float32)
     near: dict[int, list] = {int(key): [] for key in archive.keys[there]}
     over = {}
     for a, b, score, similarity in zip(

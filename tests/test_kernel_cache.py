@@ -17,7 +17,7 @@ from scipy import sparse
 
 from dupq import kernel_cache
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.neighbours.exact import rule_of, side_of
+from dupq.neighbours.exact import side_of
 
 PACKAGE = Path(kernel_cache.__file__).parent
 HELPER = """
@@ -163,9 +163,10 @@ def test_arrays_of_any_kind_are_of_one_type_for_compiled_functions() -> None:
 
 
 def test_a_block_without_words_has_the_types_of_one_with_words() -> None:
-    rule = rule_of(Measure("cosine", 0.5, 0.5))
     bags = (sparse.csr_array(words, dtype=np.float32) for words in ([[0, 0], [0, 0]], [[0, 1], [2, 0]]))
-    sides = (side_of(Embeddings(np.arange(2), np.ones((2, 3), np.float32), bag), rule) for bag in bags)
+    sides = (
+        side_of(Embeddings(np.arange(2), np.ones((2, 3), np.float32), bag), Measure("cosine", 0.5, 0.5)) for bag in bags
+    )
     one, other = (numba.typeof(side) for side in sides)
     assert one == other
 

@@ -7,7 +7,6 @@ from statistics import NormalDist
 import torch
 
 from dupq.neighbours.embeddings import Measure
-from dupq.neighbours.exact import rule_of
 from dupq.neighbours.gpu import kernels, plain
 from dupq.neighbours.gpu.device_questions import Lists, Quick, empty_lists, quick_of, upload
 from dupq.neighbours.gpu.search import nearest_of_all
@@ -41,8 +40,10 @@ def figures(scale: Scale) -> Iterator[Figures]:
 def is_right(shape: tuple[int, int], device: torch.device) -> bool:
     """Whether a kernel adds to buffers what its twin adds, and both find the highest scores."""
     rows, columns = shape
-    rule = rule_of(Measure())
-    left, right = (quick_of(upload(archive(n, 300, device=device), rule, device)[1], rule) for n in (rows, columns))
+    measure = Measure()
+    left, right = (
+        quick_of(upload(archive(n, 300, device=device), measure, device)[1], measure) for n in (rows, columns)
+    )
     best, twins = (by.highest(left, right, (0, rows))[0].amax(1) for by in (kernels, plain))
     if (best - twins).abs().max() > _CLOSE:
         return False
@@ -105,12 +106,12 @@ def _find(quick: Quick, lists: Lists) -> None:
 
 def scored_a_second(measure: Measure, device: torch.device) -> float:
     """Of a million questions: more than the chip's caches hold."""
-    questions, rule = 1_000_000, rule_of(measure)
-    _, there = upload(archive(questions, 300, measure.lexical != 0, device), rule, device)
+    questions = 1_000_000
+    _, there = upload(archive(questions, 300, measure.lexical != 0, device), measure, device)
     lists, some = empty_lists(questions, 10, device), 100_000
     mine = lists.view(slice(some))
     mine.buffer.random_(0, questions)
     mine.counts.fill_(lists.room)
     rows = torch.arange(some, device=device)
-    work = functools.partial(kernels.score, rule, there, there, rows, mine, rows.int())
+    work = functools.partial(kernels.score, measure, there, there, rows, mine, rows.int())
     return some * lists.room / seconds(work, 3)

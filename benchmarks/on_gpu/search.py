@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
-from dupq.neighbours.exact import rule_of
 from dupq.neighbours.gpu import search
 from dupq.neighbours.gpu.device_questions import upload
 from dupq.neighbours.gpu.search import nearest_of_all, nearest_of_share
@@ -150,20 +149,20 @@ def recall(made: Embeddings, found: np.ndarray, measure: Measure, device: torch.
 
 def slow_scores(made: Embeddings, chosen: np.ndarray, measure: Measure, device: torch.device) -> torch.Tensor:
     """The scores (float64) of some questions with all."""
-    rule, pieces = rule_of(measure), []
-    _, asked = upload(made.take(chosen), rule, device)
+    pieces = []
+    _, asked = upload(made.take(chosen), measure, device)
     queries = asked.vectors.double()
     for start in range(0, len(made.keys), _PIECE):
         piece = made.take(slice(start, start + _PIECE))
-        _, others = upload(piece, rule, device)
+        _, others = upload(piece, measure, device)
         vectors = others.vectors.double()
-        scores = rule.dense * (queries @ vectors.T) / (asked.squares[:, None] * others.squares).sqrt()
-        if rule.lexical and made.words is not None:
+        scores = measure.dense * (queries @ vectors.T) / (asked.squares[:, None] * others.squares).sqrt()
+        if measure.lexical and made.words is not None:
             bags = torch.sparse_csr_tensor(
                 others.starts, others.words.long(), others.weights.double(), piece.words.shape
             )
             of_queries = torch.from_numpy(made.words[chosen].toarray()).to(device).double()
             common = (bags @ of_queries.T).T
-            scores += rule.lexical * common / (asked.bag_squares[:, None] * others.bag_squares).sqrt()
+            scores += measure.lexical * common / (asked.bag_squares[:, None] * others.bag_squares).sqrt()
         pieces.append(scores)
     return torch.cat(pieces, dim=1)

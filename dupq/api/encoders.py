@@ -73,7 +73,7 @@ class TextEncoder:
         if len(left) != len(right):
             raise DupqError(f"{len(left)} titles on the left, but {len(right)} on the right")
         sides = [Embeddings(np.arange(len(side)), *self.encode_whole(side)) for side in (left, right)]
-        return pair_scores(self.measure, *sides)
+        return pair_scores(self.measure, sides[0], sides[1])
 
     def weighed(self, left: tuple[str, str], right: tuple[str, str]) -> Weighed:
         """Return the score of two questions (title, body as HTML), and what each word adds to it."""

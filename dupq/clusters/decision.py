@@ -26,7 +26,7 @@ from dupq.clusters.partition import partition
 from dupq.clusters.reranking import Reread, cosines_of, probability_with
 from dupq.neighbours.candidates import Nearest, as_neighbours, nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
+from dupq.neighbours.exact import pair_scores
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
 from dupq.text.keys import RowsByKey, are_among, indices_among, pairs_among, pairs_in
 from dupq.text.languages import is_stop_word, stems
@@ -57,10 +57,9 @@ class PairScorer(NamedTuple):
 
 def ranked(keys: np.ndarray, nearest: Nearest, measure: Measure, kind: type = np.float32) -> pa.Table:
     """Return the lists of the questions `keys` as rows of NEIGHBOURS. Lifts are calculated with floats of this kind."""
-    is_listed = nearest.others >= 0
-    scores = np.where(is_listed, rule_of(measure).similarities(nearest.scores).astype(kind), kind(-np.inf))
-    lifts = lifts_of(scores, measure.highest)[is_listed]
-    return pa.table([*as_neighbours(keys, nearest, measure), lifts], schema=NEIGHBOURS)
+    scores: np.ndarray = nearest.scores.astype(np.float32).astype(kind)  # -inf where nothing is listed
+    lifts = lifts_of(scores, measure.highest)[nearest.others >= 0]
+    return pa.table([*as_neighbours(keys, nearest), lifts], schema=NEIGHBOURS)
 
 
 def undirected(directed: pa.Table) -> pa.Table:
@@ -116,10 +115,9 @@ def scored_table(
 
 def unlisted(pairs: np.ndarray, embedded: Embeddings, measure: Measure) -> pa.Table:
     """Return rows of CANDIDATES for pairs (int64 keys, shape (m, 2)) of which neither side lists the other."""
-    rule, rows = rule_of(measure), RowsByKey(embedded.keys)
-    side = side_of(embedded, rule)
-    ends = (rows.find(keys).astype(np.int32) for keys in pairs.T)
-    similarities = rule.similarities(exact_scores(scoring(side, side, rule), *ends))
+    rows = RowsByKey(embedded.keys)
+    ends = rows.find(pairs[:, 0]), rows.find(pairs[:, 1])
+    similarities = pair_scores(measure, embedded, embedded, ends).astype(np.float32)
     lifts, ranks = np.zeros(len(pairs), np.float32), np.full(len(pairs), UNLISTED, np.int32)
     return pa.table([*pairs.T, similarities, ranks, lifts, ranks, lifts], schema=CANDIDATES)
 

@@ -17,6 +17,7 @@ from dupq.encoders.pretrained import PretrainedSettings
 from dupq.encoders.protocol import Encoder, NetworkSettings, batches
 from dupq.encoders.word_bag import WordBagSettings
 from dupq.errors import DupqError, SettingError
+from dupq.neighbours.embeddings import COSINE
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.sections import EncoderSettings
@@ -145,6 +146,6 @@ def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.devi
 
 def _rounded(network: Encoder, dense: torch.Tensor) -> torch.Tensor:
     dense = dense.float()
-    if network.kind == "cosine":
+    if network.kind == COSINE:
         dense = torch.nn.functional.normalize(dense, dim=-1, eps=SHORTEST)
     return dense.clamp(-_LARGEST, _LARGEST).half()

@@ -14,7 +14,7 @@ from torch import nn
 
 from dupq.encoders import on_device
 from dupq.encoders.on_device import Batch, DeviceTexts, moved
-from dupq.neighbours.embeddings import Kind, Measure
+from dupq.neighbours.embeddings import COSINE, Measure
 from dupq.settings.sections import EncoderSettings
 from dupq.text.questions import PADDING, UNKNOWN
 from dupq.text.token_arrays import TokenIds
@@ -49,7 +49,7 @@ class Encoder(nn.Module, abc.ABC):
 
     words: nn.Embedding  # the word vectors, one row per id of the vocabulary; saved as words.weight
     dimensions: int  # D
-    kind: Kind = "cosine"  # similarity of two dense vectors
+    kind: str = COSINE  # similarity of two dense vectors; see Measure
     is_lexical: bool = False  # whether its embeddings have bags of words
     # names of weights that describe one archive: a training that starts from this encoder does not copy them
     archive_weights: frozenset[str] = frozenset()

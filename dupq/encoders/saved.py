@@ -28,7 +28,7 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.encoders.bags import KIND, Bag, Encoded
 from dupq.errors import DupqError, SettingError
-from dupq.neighbours.embeddings import Embeddings, Kind, Measure
+from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.tiles import top_k
 from dupq.settings import config
 from dupq.settings.config import Settings
@@ -67,7 +67,7 @@ _ALIGNMENT = 8  # bytes that the header is padded to
 class MeasureEntry(TypedDict):
     """How two embeddings are scored; see dupq/neighbours/embeddings.py."""
 
-    kind: Kind
+    kind: str
     dense: FiniteFloat
     lexical: FiniteFloat
 

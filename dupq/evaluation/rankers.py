@@ -138,7 +138,7 @@ class EncoderRanker:
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Score as Scorer says; 0 for an empty text."""
         sides = [self._embeddings(keys) for keys in (left, right)]
-        scores = pair_scores(self.measure, *sides)
+        scores = pair_scores(self.measure, sides[0], sides[1])
         return np.where(sides[0].is_empty | sides[1].is_empty, 0.0, scores)
 
     def _embeddings(self, keys: np.ndarray) -> Embeddings:

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.kernel_cache import Integer, numba
-from dupq.neighbours.embeddings import Measure, Neighbours
-from dupq.neighbours.exact import Scoring, rule_of, score_row
+from dupq.neighbours.embeddings import Neighbours
+from dupq.neighbours.exact import Scoring, score_row
 from dupq.tables import NEAREST
 
 # The scan reads a block once, while it is in the cache. It compares GROUP scores with their bounds at once, and single
@@ -229,43 +229,23 @@ def empty_nearest(questions: int, k: int) -> Nearest:
 
 
 def merge(nearest: Nearest, more: Nearest, rows: np.ndarray | None = None) -> None:
-    """Merge lists `more` into those of the same questions: all of `nearest`, or its `rows` (int64, distinct)."""
-    _merge_rows(nearest, more, np.arange(len(nearest.others)) if rows is None else rows)
+    """Merge lists `more` into those of the same questions: all of `nearest`, or its `rows` (int64, distinct).
+
+    A neighbour in both lists counts once.
+    """
+    own, k = (slice(None) if rows is None else rows), nearest.others.shape[1]
+    others, scores = (np.concatenate([mine[own], new], axis=1) for mine, new in zip(nearest, more, strict=True))
+    order = np.lexsort((others, -scores))
+    others, scores = (np.take_along_axis(side, order, axis=1) for side in (others, scores))
+    is_repeated = (np.diff(others, axis=1, prepend=-1) == 0) & (others >= 0)
+    kept = np.argsort(is_repeated, axis=1, kind="stable")[:, :k]
+    nearest.others[own], nearest.scores[own] = (np.take_along_axis(side, kept, axis=1) for side in (others, scores))
 
 
-@numba.njit(nogil=True, cache=True)
-def _merge_rows(nearest: Nearest, more: Nearest, rows: np.ndarray) -> None:
-    """Merge `more` into `rows` of `nearest`. A neighbour in both lists counts once."""
-    (others, scores), (new_others, new_scores) = nearest, more
-    k = others.shape[1]
-    merged_others, merged_scores = np.empty(k, others.dtype), np.empty(k, scores.dtype)
-    for index in range(len(rows)):
-        row = rows[index]
-        if k == 0 or new_others[index, 0] < 0:
-            continue
-        old = new = 0
-        for rank in range(k):
-            a = others[row, old] if old < k else -1
-            b = new_others[index, new] if new < k else -1
-            x = scores[row, old] if old < k else -np.inf
-            y = new_scores[index, new] if new < k else -np.inf
-            if a == b and a >= 0:
-                merged_others[rank], merged_scores[rank] = a, x
-                old += 1
-                new += 1
-            elif b < 0 or (a >= 0 and (x > y or (x == y and a < b))):
-                merged_others[rank], merged_scores[rank] = a, x
-                old += 1
-            else:
-                merged_others[rank], merged_scores[rank] = b, y
-                new += 1
-        others[row], scores[row] = merged_others, merged_scores
-
-
-def as_neighbours(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Neighbours:
+def as_neighbours(keys: np.ndarray, nearest: Nearest) -> Neighbours:
     """Return the lists of the questions `keys` as rows, sorted by query and rank."""
     rows, ranks = np.nonzero(nearest.others >= 0)
-    similarities = rule_of(measure).similarities(nearest.scores[rows, ranks])
+    similarities = nearest.scores[rows, ranks].astype(np.float32)
     return Neighbours(keys[rows], nearest.others[rows, ranks], similarities, (ranks + 1).astype(np.int32))
 
 

@@ -5,7 +5,7 @@ Importing this loads neither torch nor compiled code.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,31 +17,22 @@ from dupq.text.keys import Sites
 if TYPE_CHECKING:
     from scipy import sparse
 
-Kind = Literal["cosine", "manhattan", "euclidean"]
+COSINE = "cosine"
 _EXPONENT = 0x7C00  # the bits of a float16's exponent: all ones if it is infinite or NaN
 
 
 @dataclass(frozen=True)
 class Measure:
-    """The score of two embeddings; higher is more alike. Of two dense vectors a and b, by kind, it is
+    """The score of two embeddings a and b; higher is more alike.
 
-    cosine     dense * a b / (|a| |b|) + lexical * cosine of the bags of words; a cosine is 0 if one side is zero
-               (Bogdanova et al. 2015, section 4.2; the weights are beta_2 and beta_1 of dos Santos et al. 2015)
-    manhattan  exp(-|a - b|_1) (Othman et al. 2021, equation 7)
-    euclidean  exp(-|a - b|_2): Othman et al. compare with it and give no equation; this is theirs with the
-               Euclidean norm, so that it is between 0 and 1 too
+    It is dense * a b / (|a| |b|) + lexical * cosine of the bags of words; a cosine is 0 if one side is zero (Bogdanova
+    et al. 2015, section 4.2; the weights are beta_2 and beta_1 of dos Santos et al. 2015). Other kinds are the papers',
+    which bring the search by them (papers/dupq_papers/distances.py).
     """
 
-    kind: Kind = "cosine"
+    kind: str = COSINE
     dense: float = 1.0
     lexical: float = 0.0  # 0: the encoder has no bag of words
-
-    def __post_init__(self) -> None:
-        """Raise DupqError for weights of a distance: only cosines have them."""
-        if self.kind != "cosine" and (self.dense, self.lexical) != (1.0, 0.0):
-            raise DupqError(
-                f"a measure of kind {self.kind} has no weights, but {self.dense} and {self.lexical} are given"
-            )
 
     @property
     def highest(self) -> float:

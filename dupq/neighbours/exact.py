@@ -1,13 +1,13 @@
 """Exact scores of single pairs, compiled, in float64: every decision of the search rests on these.
 
 Embeddings are float16 numbers, multiples of 2^-24, so their products are multiples of 2^-48. A sum of such terms is
-exact in float64, in any order, while it is less than 32. Sums of products of unit vectors always are, and so are sums
-of absolute differences. A pair therefore has the same score in both directions, in any block, and on any machine.
-(Euclidean distances of long vectors are rounded, and their last bits depend on the machine's SIMD width.)
+exact in float64, in any order, while it is less than 32, as sums of products of unit vectors always are. A pair
+therefore has the same score in both directions, in any block, and on any machine.
 
 The module also explains a score, and hashes embeddings so that a later run knows which have changed.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,46 +15,17 @@ from scipy import sparse
 
 from dupq.errors import DupqError
 from dupq.kernel_cache import Integer, numba, read_only
-from dupq.neighbours.embeddings import Embeddings, Measure
+from dupq.neighbours.embeddings import COSINE, Embeddings, Measure
+from dupq.system import papers
 
-COSINE, MANHATTAN, EUCLIDEAN = 0, 1, 2
-_KINDS = {"cosine": COSINE, "manhattan": MANHATTAN, "euclidean": EUCLIDEAN}
 _ANY_ORDER = {"reassoc", "nsz"}  # lets the compiler vectorise sums, which are exact in any order
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 EMPTY = 0  # the fingerprint of a question with a zero vector and no words
 
 
-class Rule(NamedTuple):
-    """A Measure for compiled code. Distances order pairs by -distance.
-
-    exp(-distance) underflows float32 for most distances above 88, which still differ.
-    """
-
-    kind: int
-    dense: float
-    lexical: float
-
-    def similarities(self, scores: np.ndarray) -> np.ndarray:
-        """Return the measure's similarities (float32) for scores (float64) that neighbours are ordered by."""
-        return (scores if self.kind == COSINE else np.exp(scores)).astype(np.float32)
-
-    def lowest_score(self, similarity: float) -> float:
-        """Return a lower bound on the score of any pair whose similarity in float32 is at least `similarity`."""
-        if np.isinf(similarity):
-            return similarity
-        with np.errstate(divide="ignore"):
-            score = similarity if self.kind == COSINE else float(np.log(max(similarity, 0.0)))
-        return score - 1e-6 * max(1.0, abs(score)) if np.isfinite(score) else -np.inf
-
-
 def gpu_can_search(measure: Measure) -> bool:
-    """Return whether GPUs search by this measure; CPUs take distances and negative weights."""
-    return measure.kind == "cosine" and measure.dense >= 0 and measure.lexical >= 0
-
-
-def rule_of(measure: Measure) -> Rule:
-    """Return the rule of a measure."""
-    return Rule(_KINDS[measure.kind], float(measure.dense), float(measure.lexical))
+    """Return whether GPUs search by this measure: CPUs do by other ones than cosines, and by negative weights."""
+    return measure.kind == COSINE and measure.dense >= 0 and measure.lexical >= 0
 
 
 class Side(NamedTuple):
@@ -72,13 +43,13 @@ class Side(NamedTuple):
     bag_squares: np.ndarray
 
 
-def side_of(embeddings: Embeddings, rule: Rule) -> Side:
+def side_of(embeddings: Embeddings, measure: Measure) -> Side:
     """Return the questions of `embeddings` in their order. Raises DupqError for a vector that is not finite."""
     vectors = np.ascontiguousarray(embeddings.vectors, np.float32)
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     if not np.isfinite(squares).all():
         raise DupqError(f"the embedding of key {embeddings.keys[~np.isfinite(squares)][0]} is not finite")
-    starts, words, weights = _bags(embeddings if rule.lexical else embeddings._replace(words=None))
+    starts, words, weights = _bags(embeddings if measure.lexical else embeddings._replace(words=None))
     rows = len(vectors)
     bag_squares = np.bincount(np.repeat(np.arange(rows), np.diff(starts)), weights.astype(np.float64) ** 2, rows)
     # without any word they are integers, for which all would be recompiled
@@ -96,28 +67,34 @@ def _bags(embeddings: Embeddings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 class Scoring(NamedTuple):
-    """Two sides and the rule that scores rows of one with rows of the other; `scoring` makes one.
+    """Two sides, and the weights by which rows of one are scored with rows of the other; `scoring` makes one.
 
     `spread` (float32) has a zero for each word of either side. The bag of a row is laid out in it while that is scored.
     """
 
     left: Side
     right: Side
-    rule: Rule
+    dense: float
+    lexical: float
     spread: np.ndarray
 
 
-def scoring(left: Side, right: Side, rule: Rule) -> Scoring:
-    """Return the Scoring of two sides. Memory: 4 bytes for each word up to the highest, if the rule is lexical."""
-    words = max(int(side.words.max(initial=-1)) for side in (left, right)) if rule.lexical else -1
-    return Scoring(left, right, rule, np.zeros(words + 1, np.float32))
+def scoring(left: Side, right: Side, measure: Measure) -> Scoring:
+    """Return the Scoring of two sides by cosines. Memory: 4 bytes for each word up to the highest, if words count."""
+    words = max(int(side.words.max(initial=-1)) for side in (left, right)) if measure.lexical else -1
+    return Scoring(left, right, float(measure.dense), float(measure.lexical), np.zeros(words + 1, np.float32))
 
 
-def pair_scores(measure: Measure, left: Embeddings, right: Embeddings) -> np.ndarray:
-    """Return the measure's score (float64, (m,)) of row i of `left` and row i of `right`, for each i."""
-    rule, rows = rule_of(measure), np.arange(len(left.keys), dtype=np.int32)
-    scores = exact_scores(scoring(side_of(left, rule), side_of(right, rule), rule), rows, rows)
-    return scores if rule.kind == COSINE else np.exp(scores)
+def pair_scores(
+    measure: Measure, left: Embeddings, right: Embeddings, rows: tuple[np.ndarray, np.ndarray] | None = None
+) -> np.ndarray:
+    """Return the measure's scores (float64, (m,)) of pairs: row i of `left` and of `right` for each i, or `rows`."""
+    one, other = (np.arange(len(left.keys)),) * 2 if rows is None else rows
+    if measure.kind != COSINE:
+        scores: np.ndarray = papers("distances")[0].pair_scores(measure.kind, left.vectors[one], right.vectors[other])
+        return scores
+    sides = scoring(side_of(left, measure), side_of(right, measure), measure)
+    return exact_scores(sides, one.astype(np.int32), other.astype(np.int32))
 
 
 @numba.njit(nogil=True, cache=True)
@@ -137,8 +114,7 @@ def exact_scores(sides: Scoring, rows: np.ndarray, columns: np.ndarray) -> np.nd
 @numba.njit(nogil=True, cache=True)
 def score_row(sides: Scoring, row: Integer, columns: np.ndarray, scores: np.ndarray) -> None:
     """Write the scores of a row of the left side with rows `columns` of the right to `scores`."""
-    left, right, rule, spread = sides
-    kind, dense, lexical = rule
+    left, right, dense, lexical, spread = sides
     x, square, bag_square = left.vectors[row], left.squares[row], left.bag_squares[row]
     # arrays are taken out of their tuples before the loop: numba counts a reference to each at every access
     vectors, squares, starts, words, weights, bag_squares = right
@@ -150,9 +126,7 @@ def score_row(sides: Scoring, row: Integer, columns: np.ndarray, scores: np.ndar
     for index in range(len(columns)):
         column, score = columns[index], 0.0
         lengths = square * squares[column]
-        if kind != COSINE:
-            score = -_distance(x, vectors[column], kind == MANHATTAN)
-        elif lengths > 0.0:
+        if lengths > 0.0:
             score = dense * (_product(x, vectors[column]) / np.sqrt(lengths))
         bag_lengths = bag_square * bag_squares[column]
         if lexical != 0.0 and bag_lengths > 0.0:
@@ -174,15 +148,6 @@ def _product(x: np.ndarray, y: np.ndarray) -> float:
     return total
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
-def _distance(x: np.ndarray, y: np.ndarray, is_manhattan: bool) -> float:
-    total = 0.0
-    for index in range(len(x)):
-        difference = np.float64(x[index]) - np.float64(y[index])
-        total += abs(difference) if is_manhattan else difference * difference
-    return total if is_manhattan else np.sqrt(total)
-
-
 def explain_score(
     measure: Measure, embeddings: Embeddings, left: int, right: int
 ) -> tuple[float, float, list[tuple[int, float]]]:
@@ -192,8 +157,7 @@ def explain_score(
     """
     sides = embeddings.take(slice(left, left + 1)), embeddings.take(slice(right, right + 1))
     score, dense = (
-        float(pair_scores(Measure(measure.kind, measure.dense, lexical), *sides)[0])
-        for lexical in (measure.lexical, 0.0)
+        float(pair_scores(replace(measure, lexical=lexical), *sides)[0]) for lexical in (measure.lexical, 0.0)
     )
     if embeddings.words is None or not measure.lexical:
         return score, dense, []

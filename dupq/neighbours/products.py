@@ -2,8 +2,7 @@
 
 A cosine, and a weighted sum of a cosine of vectors and one of bags of words, is one product of two matrices: the unit
 vectors beside the frequent words, each times the square root of its weight. The matrices are of float32 numbers, or of
-bfloat16 numbers (by torch) if the processor multiplies these faster. Distances, which only the papers' networks have,
-are scipy's, since a product would lose small distances of long vectors.
+bfloat16 numbers (by torch) if the processor multiplies these faster.
 """
 
 import functools
@@ -15,7 +14,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dupq.neighbours.candidates import GROUP, NO_REST, Rest
-from dupq.neighbours.exact import MANHATTAN, Rule, Side
+from dupq.neighbours.embeddings import Measure
+from dupq.neighbours.exact import Side
 from dupq.system import is_installed
 
 # Cosines of bags of words: frequent words are dimensions of the product, the others are added from lists (Rest), and
@@ -28,10 +28,10 @@ from dupq.system import is_installed
 FREQUENT_FOR_TILES, FREQUENT_FOR_BFLOAT16, FREQUENT = 0.03, 0.06, 0.1
 
 
-def divided_bags(left: Side, right: Side, rule: Rule, least_share: float) -> list[list[sparse.csr_array]]:
+def divided_bags(left: Side, right: Side, measure: Measure, least_share: float) -> list[list[sparse.csr_array]]:
     """Return for each side the frequent words of its bags, and the other words that both sides have.
 
-    Bags are rows of unit length times the root of the rule's weight; those of the left side have its sign. A word is
+    Bags are rows of unit length times the root of the measure's weight; those of the left side have its sign. A word is
     frequent if its share of the questions, the geometric mean of both sides, is at least `least_share`. Memory: 8 bytes
     per word of each side's bags, and as much again while they are made.
     """
@@ -40,8 +40,8 @@ def divided_bags(left: Side, right: Side, rule: Rule, least_share: float) -> lis
     share = np.sqrt(shares[0] * shares[1])
     is_frequent = share >= least_share
     is_other = (share > 0) & ~is_frequent
-    root, divided = abs(rule.lexical) ** 0.5, []
-    for side, scale in ((left, np.copysign(root, rule.lexical)), (right, root)):
+    root, divided = abs(measure.lexical) ** 0.5, []
+    for side, scale in ((left, np.copysign(root, measure.lexical)), (right, root)):
         factors = (scale / np.sqrt(np.where(side.bag_squares > 0, side.bag_squares, 1.0))).astype(np.float32)
         values = side.weights * np.repeat(factors, np.diff(side.starts))
         bags = sparse.csr_array((values, side.words, side.starts), shape=(len(factors), width))
@@ -96,19 +96,19 @@ class Products:
     result_error = FLOAT32_ERROR  # relative, of a product
     least_share = FREQUENT
 
-    def __init__(self, left: Side, right: Side, rule: Rule) -> None:
+    def __init__(self, left: Side, right: Side, measure: Measure) -> None:
         """Prepare the questions of two sides."""
-        (of_left, self._left_rest), (of_right, self._right_rest) = divided_bags(left, right, rule, self.least_share)
-        root = abs(rule.dense) ** 0.5
-        self._left = self._matrix(left, np.copysign(root, rule.dense), of_left)
-        is_same = left is right and min(rule.dense, rule.lexical) >= 0
+        (of_left, self._left_rest), (of_right, self._right_rest) = divided_bags(left, right, measure, self.least_share)
+        root = abs(measure.dense) ** 0.5
+        self._left = self._matrix(left, np.copysign(root, measure.dense), of_left)
+        is_same = left is right and min(measure.dense, measure.lexical) >= 0
         self._right = self._left if is_same else self._matrix(right, root, of_right)
         self._postings: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._buffer = np.empty(0, self.kind)
         self.margin = margin(self._left, self._right, FLOAT32_ERROR, self.result_error)
         if self._right_rest.nnz:
             longest = int(np.diff(self._left_rest.indptr).max(initial=0))
-            self.margin += (longest + 8) * FLOAT32_ERROR * 2.0 * (abs(rule.lexical) + abs(rule.dense))
+            self.margin += (longest + 8) * FLOAT32_ERROR * 2.0 * (abs(measure.lexical) + abs(measure.dense))
 
     def _matrix(self, side: Side, scale: float, bags: sparse.csr_array) -> Matrix:
         """Return a side's unit vectors times `scale`, beside the frequent words of its bags."""
@@ -162,10 +162,10 @@ class Bfloat16Products(Products):
     kind = np.uint16  # numpy has no bfloat16
     result_error = 2.0**-9
 
-    def __init__(self, left: Side, right: Side, rule: Rule) -> None:
+    def __init__(self, left: Side, right: Side, measure: Measure) -> None:
         """Prepare the questions of two sides."""
         self.least_share = FREQUENT_FOR_TILES if _capabilities().get("amx_bf16") else FREQUENT_FOR_BFLOAT16
-        super().__init__(left, right, rule)
+        super().__init__(left, right, measure)
 
     def _rounded(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
         import torch
@@ -200,30 +200,6 @@ def _capabilities() -> Mapping[str, Any]:
     import torch
 
     return torch.cpu.get_capabilities()
-
-
-class Distances:
-    """Quick scores of distances. Memory: 8 bytes per dimension of a question."""
-
-    def __init__(self, left: Side, right: Side, rule: Rule) -> None:
-        """Prepare the questions of two sides."""
-        self._left, self._right = left.vectors.astype(np.float64), right.vectors.astype(np.float64)
-        self._metric = "cityblock" if rule.kind == MANHATTAN else "euclidean"
-        longest = sum(float(np.abs(side).sum(axis=1).max(initial=0.0)) for side in (self._left, self._right))
-        self.margin = 2.0 * FLOAT32_ERROR * longest + _TINY  # no distance is longer
-
-    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
-        """Return the scores (rows, width) of a block (float32); columns beyond `columns` are -inf."""
-        from scipy.spatial import distance  # slow to import, and only the papers' networks need it
-
-        distances = distance.cdist(self._left[rows], self._right[columns], self._metric)
-        scores = np.full((len(distances), width), -np.inf, np.float32)
-        scores[:, : distances.shape[1]] = -distances
-        return scores
-
-    def rest(self, rows: slice, columns: slice) -> Rest:
-        """Return no words: a distance has none."""
-        return NO_REST
 
 
 def padded(columns: int) -> int:

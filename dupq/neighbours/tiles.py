@@ -23,10 +23,10 @@ from dupq.neighbours.candidates import (
     push,
     scan,
 )
-from dupq.neighbours.embeddings import Embeddings, Measure, Neighbours
-from dupq.neighbours.exact import COSINE, Side, exact_scores, gpu_can_search, rule_of, scoring, side_of
-from dupq.neighbours.products import Distances, Products, fastest_products, padded
-from dupq.system import CPU
+from dupq.neighbours.embeddings import COSINE, Embeddings, Measure, Neighbours
+from dupq.neighbours.exact import Side, exact_scores, gpu_can_search, scoring, side_of
+from dupq.neighbours.products import Products, fastest_products, padded
+from dupq.system import CPU, papers
 
 _ROWS, _COLUMNS = 1_024, 2_048  # of a tile that are scored and scanned at a time
 _ROOM = 1 << 18  # hits of a scan at a time
@@ -81,7 +81,7 @@ def block(embeddings: Embeddings, measure: Measure) -> Block:
     """Prepare embeddings (distinct keys) for the search. Memory: 4 bytes per dimension and 8 per word."""
     inside = np.flatnonzero(~embeddings.is_empty)
     chosen = embeddings.take(inside[np.argsort(embeddings.keys[inside], kind="stable")])
-    return Block(chosen.keys, side_of(chosen, rule_of(measure)))
+    return Block(chosen.keys, side_of(chosen, measure))
 
 
 def search_tile(left: Block, right: Block, search: Search, both: bool = True, known: Known = (None, None)) -> Found:
@@ -90,15 +90,18 @@ def search_tile(left: Block, right: Block, search: Search, both: bool = True, kn
 
     For a block with itself (`left is right`) both lists are the same. Other blocks may have keys in common: a question
     is not its own neighbour. Without `both` only the questions of `left` get neighbours. Neighbours below the `known`
-    scores of a side's questions may be missing from their lists. Memory: the blocks' rows to be multiplied (2 or 4
-    bytes per dimension), 12 bytes for each of 4 k + 24 candidates of a question, and 40 bytes per pair that is kept.
+    scores of a side's questions may be missing from their lists. By distances the papers search. Memory: the blocks'
+    rows to be multiplied (2 or 4 bytes per dimension), 12 bytes for each of 4 k + 24 candidates of a question, and 40
+    bytes per pair that is kept.
     """
-    k, rule, is_diagonal = search.k, rule_of(search.measure), left is right
-    sides, swapped = scoring(left.side, right.side, rule), scoring(right.side, left.side, rule)
-    products = fastest_products() if rule.kind == COSINE else Distances
-    quick = products(left.side, right.side, rule)
+    if search.measure.kind != COSINE:
+        found: Found = papers("distances")[0].search_tile(left, right, search)
+        return found
+    k, measure, is_diagonal = search.k, search.measure, left is right
+    sides, swapped = scoring(left.side, right.side, measure), scoring(right.side, left.side, measure)
+    quick = fastest_products()(left.side, right.side, measure)
     margin, threshold = quick.margin, np.float32(search.threshold)
-    least = rule.lowest_score(float(threshold)) - margin
+    least = float(np.nextafter(threshold, -np.float32(np.inf))) - margin
     of_left = empty_candidates(len(left.keys), k)
     of_right = of_left if is_diagonal else empty_candidates(len(right.keys), k if both else 0)
     for best, scores in zip((of_left, of_right), known, strict=True):
@@ -114,7 +117,7 @@ def search_tile(left: Block, right: Block, search: Search, both: bool = True, kn
         if not near.any():
             continue
         rows, columns = rows[near], columns[near]
-        similarities = rule.similarities(exact_scores(sides, rows, columns))
+        similarities = exact_scores(sides, rows, columns).astype(np.float32)
         is_above = similarities >= threshold
         rows, columns, similarities = rows[is_above], columns[is_above], similarities[is_above]
         for ends in (rows, columns) if is_diagonal else (rows,):
@@ -131,7 +134,7 @@ def search_tile(left: Block, right: Block, search: Search, both: bool = True, kn
 
 
 def _hits(
-    left: Block, right: Block, quick: Products | Distances, of_left: Candidates, of_right: Candidates, least: float
+    left: Block, right: Block, quick: Products, of_left: Candidates, of_right: Candidates, least: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield pairs whose quick scores reach `least`, or the bound of a question as it is when they are scored.
 
@@ -189,9 +192,9 @@ def top_k(
         from dupq.neighbours.gpu.search import nearest_of_share  # with Triton, which takes 70 MB
 
         by_key, each = queries.take(np.argsort(queries.keys)), ([target] for target in targets)
-        return as_neighbours(*next(nearest_of_share([by_key], each, measure, k, torch.device(device))), measure)
+        return as_neighbours(*next(nearest_of_share([by_key], each, measure, k, torch.device(device))))
     left, search = block(queries, measure), Search(measure, k)
     nearest = empty_nearest(len(left.keys), k)
     for target in targets:
         merge(nearest, search_tile(left, block(target, measure), search, both=False)[0])
-    return as_neighbours(left.keys, nearest, measure)
+    return as_neighbours(left.keys, nearest)

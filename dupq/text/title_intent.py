@@ -14,34 +14,10 @@ import numpy as np
 import pyarrow as pa
 import regex
 
-from dupq.text.languages import is_date, is_stop_word, normalised_arabic, stems
+from dupq.text.languages import is_date, is_stop_word, normalised_arabic, stems, words_in
 from dupq.text.written import Title, choices_of, title_of
 
 _WORD, _DIGIT, _DOUBLED = regex.compile(r"\w"), regex.compile(r"\d"), regex.compile(r"(.)\1+")
-# Stop words that change the question. In languages that are not here all stop words are left out.
-_TELLING = {
-    "arabic": "لا لم لن ليس ليست لست بدون دون غير قبل بعد تحت فوق متى أين لماذا كل كلا كلتا",
-    "english": "no nor not before after above below up down out off over under against between few more most all both "
-    "each other only same from how who whom when where why",
-    "french": "ne n pas sans contre qui entre plus moins tous tout",
-    "german": "nicht kein keine keinem keinen keiner keines nichts ohne vor nach gegen zwischen über unter aus alle "
-    "nur wo wann warum wer",
-    "italian": "non contro tra fra più da dal dalla chi dov dove perché quanto tutti tutto",
-    "portuguese": "não sem nem depois antes entre mais só da do das dos quando quem",
-    "russian": "не ни без нет нельзя никогда ничего до после под над перед при между из от все всех больше лучше когда "
-    "где куда зачем кто два три один",
-    "spanish": "no ni sin nada antes desde hasta contra entre más todo todos cuando donde quien quienes uno",
-}
-_NEGATIONS = {
-    "arabic": "لا لم لن ليس ليست لست بدون دون غير",
-    "english": "not no never without none neither nor",
-    "french": "ne n pas sans jamais",
-    "german": "nicht kein keine keinem keinen keiner keines nichts nie ohne",
-    "italian": "non senza mai",
-    "portuguese": "não nem sem nunca",
-    "russian": "не ни без нет нельзя никогда ничего",
-    "spanish": "no ni sin nunca",
-}
 _ENDING, _SHORT = 2, 4  # letters in which forms of a word may differ; words that have no such forms: "Iran", "Iraq"
 _FEWEST_KEPT = 2  # telling words of a template
 _FEWEST_WORDS = 5  # of a title in which another order is another question: "transit visa UK", "UK transit visa"
@@ -60,7 +36,7 @@ _LONG = 9  # a word of this many letters may have two errors
 
 def tells(word: str, language: str) -> bool:
     """Return whether a word says what a title asks: no stop word, or one that changes the question."""
-    return word in _TELLING.get(language, "").split() or not is_stop_word(word, language)
+    return word in words_in("telling", language) or not is_stop_word(word, language)
 
 
 class TitleComparer:
@@ -69,7 +45,7 @@ class TitleComparer:
     def __init__(self, language: str, is_rare: Callable[[str], bool] = lambda word: False) -> None:
         """Only a word for which `is_rare` is true (at most one text of the archive has it) can be a typing error."""
         self._language, self._is_rare = language, is_rare
-        self._negations = frozenset(_NEGATIONS.get(language, "").split())
+        self._negations = words_in("negations", language)
         self._stem = functools.cache(_arabic_form if language == "arabic" else stems(language))
         self._form = functools.cache(functools.partial(_form, is_english=language == "english"))
         self._is_date = functools.cache(is_date)
@@ -91,16 +67,13 @@ class TitleComparer:
         first, second = self._words(left.words), self._words(right.words)
         if not (first or left.signs) or not (second or right.signs):
             return True
-        if left.signs != right.signs or self._contradict(left, right):
+        mine, theirs = self.choices(left), self.choices(right)
+        if left.signs != right.signs or any(mine[choice] != theirs[choice] for choice in mine.keys() & theirs.keys()):
             return False
         if self._agree(first, second) or _are_spaced_otherwise(first, second):
             return True
         first = self._corrected(first, second)
         return self._agree(first, self._corrected(second, first))
-
-    def _contradict(self, left: Title, right: Title) -> bool:
-        mine, theirs = self.choices(left), self.choices(right)
-        return any(mine[choice] != theirs[choice] for choice in mine.keys() & theirs.keys())
 
     def question_of(self, title: Title) -> str:
         """Return what a title asks: its telling words in order, and its signs; "" if it has neither."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import regex
 
-from dupq.text.languages import is_stop_word, one_spelling
+from dupq.text.languages import is_stop_word, one_spelling, words_by_language
 from dupq.text.tokens import as_read, tokens
 
 # Titles without signs: most, and those with hyphens and apostrophes between letters, and punctuation behind words
@@ -209,39 +209,12 @@ def _cased(title: str) -> list[str]:
     return words
 
 
-# Small words, of which one or the other is meant: "a and b", "a or b". Words of one meaning stand side by side.
-_OPPOSED = {
-    "arabic": ("و / أو", "هو / هي"),
-    "english": (
-        "and / or",
-        "i'm my mine / your yours / our ours / their theirs / he him his / she her hers",
-        "can could may might / should must shall",
-        "was were did / will",
-        "is are am / was were",
-        "do does / did",
-        "has have / had",
-    ),
-    "french": ("et / ou", "il / elle", "mon ma mes / ton ta tes votre vos / son sa ses / notre nos / leur leurs"),
-    "german": (
-        "und / oder",
-        "mein meine meinen meinem meiner meines / dein deine deinen deinem deiner deines / unser unsere unseren unserem"
-        " / sein seine seinen seinem seiner seines er / ihr ihre ihren ihrem ihrer ihres",
-        "kann können darf / soll sollte muss",
-        "war waren / wird werden",
-    ),
-    "italian": ("e ed / o oppure", "lui / lei", "mio mia miei mie / tuo tua tuoi tue / suo sua / nostro nostra"),
-    "portuguese": ("e / ou", "ele / ela", "meu minha meus minhas / teu tua seu sua / nosso nossa", "era foi / será"),
-    "russian": ("и / или", "он его / она её ее", "мой моя моё мое мои / твой твоя ваш ваша ваше ваши / наш наша"),
-    "spanish": ("y e / o u", "él / ella", "mi mis / tu tus / su sus / nuestro nuestra", "era fue / será"),
-}
-
-
 def choices_of(language: str) -> Callable[[Title], dict[str, str]]:
     """Return a function from a title to what it chooses where there is a choice: of short words with another case, and
     of small words of which only one can be meant. Titles contradict each other if they choose otherwise.
     """
     meanings: dict[str, list[tuple[str, str]]] = {}
-    for group in _OPPOSED.get(language, ()):
+    for group in words_by_language().get(language, {}).get("opposed", ()):
         for meaning in group.split(" / "):
             for word in meaning.split(" "):
                 meanings.setdefault(word, []).append((group, meaning))

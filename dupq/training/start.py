@@ -19,6 +19,7 @@ import pyarrow as pa
 from dupq import system
 from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
+from dupq.neighbours.embeddings import COSINE
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings, WordVectorSettings
@@ -171,7 +172,7 @@ def embeddings_by(uri: str, table: pa.Table, settings: TextSettings | None, devi
     torch.set_num_threads(1)
     saved = _teacher(uri)
     text = saved.settings.text
-    if saved.network.is_lexical or saved.network.kind != "cosine":
+    if saved.network.is_lexical or saved.network.kind != COSINE:
         raise DupqError(f"{uri}: a teacher's embeddings are dense vectors that are compared by cosine; choose another")
     expected = _text_settings(text)
     if settings is not None and _text_settings(settings) != expected:

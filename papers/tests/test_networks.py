@@ -35,6 +35,10 @@ from dupq.settings.sections import EncoderSettings
 from dupq_papers.networks.dropout import FeatureDropout
 
 NETWORKS: dict[str, tuple[EncoderSettings, Twin]] = {
+    "word bag cnn": (
+        EncoderSettings(kind="word_bag_cnn", units=5, dropout=0.2),
+        lambda weights, ids: twins.word_bag_cnn_vector(weights, ids, 3),
+    ),
     "bogdanova sum": (
         EncoderSettings(kind="cnn", pooling="sum", units=5),
         lambda weights, ids: twins.cnn(weights, ids, 3, "sum"),

@@ -37,10 +37,6 @@ DOUBLE = 1e-9
 
 NETWORKS: dict[str, tuple[EncoderSettings, Twin]] = {
     "word bag": (EncoderSettings(kind="word_bag", dropout=0.2), twins.word_bag_vector),
-    "word bag cnn": (
-        EncoderSettings(kind="word_bag_cnn", units=5, dropout=0.2),
-        lambda weights, ids: twins.word_bag_cnn_vector(weights, ids, 3),
-    ),
 }
 every_network = pytest.mark.parametrize("name", NETWORKS)
 
@@ -111,14 +107,14 @@ def test_a_score_is_its_equation(name: str, texts: list[list[int]]) -> None:
     actual = network.score(forward(network, texts), forward(network, others)).tolist()
     for score, left, right in zip(actual, texts, others, strict=True):
         expected = twins.similarity(network.kind, twin(parameters, left), twin(parameters, right))
-        if "betas" in parameters:
+        if "betas" in parameters:  # of the papers
             beta_1, beta_2 = parameters["betas"]
             expected *= beta_2
             expected += beta_1 * twins.cosine(twins.bag(parameters, left), twins.bag(parameters, right))
         assert score == pytest.approx(expected, abs=DOUBLE)
 
 
-@pytest.mark.parametrize("name", ["word bag", "word bag cnn"])
+@every_network
 @settings(max_examples=15, deadline=None)
 @given(texts=TEXTS)
 def test_a_bag_is_its_equation_and_scores_by_the_weight_learned(name: str, texts: list[list[int]]) -> None:
@@ -170,17 +166,6 @@ def _batch(texts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     longest = max(map(len, texts))
     ids = torch.tensor([text + [0] * (longest - len(text)) for text in texts])
     return ids, torch.tensor([len(text) for text in texts])
-
-
-@pytest.mark.parametrize("kind", ["cosine", "manhattan", "euclidean"])
-def test_equal_and_zero_embeddings_have_finite_gradients(kind: str) -> None:
-    left = torch.tensor([[1.0, 2.0], [0.0, 0.0]], requires_grad=True)
-    network = build(EncoderSettings(kind="lstm", units=2, similarity=kind), np.ones((4, 3), np.float32), 1)
-    scores = network.score(Embedding(left), Embedding(left.detach().clone()))
-    scores.sum().backward()
-    assert left.grad is not None
-    assert left.grad.isfinite().all()
-    assert scores[0].item() == pytest.approx(1)
 
 
 @every_network
@@ -327,7 +312,7 @@ def test_a_saved_network_is_the_same_when_opened(name: str, tmp_path: Path) -> N
     assert same_bits(encode(opened.network, texts, 4), encode(network, texts, 4))
 
 
-@pytest.mark.parametrize("name", ["word bag cnn", "word bag"])
+@every_network
 def test_embeddings_are_written_and_read_without_loss(name: str, tmp_path: Path) -> None:
     texts = [np.array(text, np.int32) for text in ([2, 3, 3], [], [9, 1, 2, 5])]
     sites = Sites(["a", "b"])

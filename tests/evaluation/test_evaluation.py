@@ -78,14 +78,6 @@ def test_the_encoder_ranks_by_cosine_and_an_empty_text_gets_nothing() -> None:
     assert ranker.score(np.array([10, 10, 50]), np.array([20, 40, 10])) == pytest.approx([0.5**0.5, -1, 0], abs=1e-3)
 
 
-def test_the_encoder_ranks_and_scores_by_its_measure() -> None:
-    vectors = np.array([[1, 0], [1, 1], [5, 0], [1, 0.5], [0, 0], [9, 9]], np.float16)
-    ranker = EncoderRanker([Embeddings(KEYS, vectors)], Measure("manhattan"))
-    assert ranker.rank(np.array([10, 50]), 3) == [[40, 20, 30], []]
-    scores = ranker.score(np.array([10, 10, 50, 50]), np.array([20, 30, 10, 50]))
-    assert scores == pytest.approx([np.exp(-1), np.exp(-4), 0, 0])
-
-
 def test_only_sets_that_training_never_touched_are_tested() -> None:
     links = np.array([(1, 2), (2, 3), (4, 5), (6, 7), (8, 9)])
     split = split_by_use(links, Seen(np.array([3]), np.array([4, 5]), links, None), config.load())

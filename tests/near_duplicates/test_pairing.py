@@ -1,7 +1,6 @@
 """Bands and rows, band keys, buckets, chains and exact copies, against slow twins."""
 
 import itertools
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,6 @@ from dupq.near_duplicates.pairing import (
     shared,
 )
 from dupq.settings.sections import NearDuplicateSettings
-from dupq.text.keys import distinct_pairs
 
 
 def slow_optimum(threshold: float, permutations: int) -> tuple[int, int]:
@@ -105,16 +103,6 @@ def test_buckets_are_chained_as_the_slow_twin_does_whatever_the_order(rows, link
     assert oversized == expected_oversized
 
 
-def test_small_and_large_buckets_side_by_side_are_chained_as_the_slow_twin_does() -> None:
-    generator = np.random.default_rng(1)
-    buckets = np.repeat(np.arange(40), np.arange(40)).astype(np.uint64)[generator.permutation(780)]
-    orders = generator.integers(0, 4, 780).astype(np.uint64)
-    members = generator.permutation(780)
-    rows = list(zip(buckets.tolist(), orders.tolist(), members.tolist(), strict=True))
-    found, oversized = with_limits(2, 30, bucket_pairs, buckets, orders, members)
-    assert ({tuple(pair) for pair in members[found].tolist()}, oversized) == slow_pairs(rows, 2, 30)
-
-
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=12), st.randoms())
 def test_the_candidates_of_small_buckets_are_all_pairs_that_share_a_band(rows, order) -> None:
     texts = list(enumerate(rows, 5))
@@ -133,27 +121,9 @@ def test_a_bucket_of_200_000_gives_no_more_pairs_than_members() -> None:
     assert pairs.tolist() == [[member, member + 1] for member in range(199_999)]
 
 
-def test_members_of_a_large_bucket_that_share_another_band_are_paired() -> None:
-    generator = random.Random(1)
-    twins = np.arange(1000) // 2
-    orders = np.array([generator.randrange(2**64) for _ in range(500)], np.uint64)[twins]
-    found, oversized = bucket_pairs(np.zeros(1000, np.uint64), orders, np.arange(1000))
-    assert oversized == 1
-    assert {(2 * twin, 2 * twin + 1) for twin in range(500)} <= {tuple(pair) for pair in found.tolist()}
-
-
 @given(st.lists(st.integers(0, 40) | st.integers(0, 2**64 - 1), max_size=60))
 def test_keys_that_stand_twice_are_shared(keys: list[int]) -> None:
     assert shared(np.array(keys, np.uint64)).tolist() == [keys.count(key) > 1 for key in keys]
-
-
-PAIRS = st.lists(st.tuples(*[st.integers(0, 3) | st.integers(-(2**63), 2**63 - 1)] * 2), max_size=40)
-
-
-@given(PAIRS)
-def test_distinct_pairs_are_sorted_and_each_stands_once(pairs: list[tuple[int, int]]) -> None:
-    found = distinct_pairs(np.array(pairs, np.int64).reshape(-1, 2))
-    assert [tuple(pair) for pair in found.tolist()] == sorted(set(pairs))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=20), st.randoms())

@@ -14,7 +14,7 @@ from scipy import sparse
 from dupq.errors import ClusterError, DupqError
 from dupq.neighbours.candidates import as_neighbours, merge
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
-from dupq.neighbours.exact import gpu_can_search, rule_of, side_of
+from dupq.neighbours.exact import gpu_can_search, side_of
 from dupq.neighbours.gpu import device_questions as lists_module
 from dupq.neighbours.gpu import plain, search
 from dupq.neighbours.gpu.device_questions import columns_of_words, empty_lists, quick_of, slack_of, upload
@@ -48,12 +48,12 @@ def test_what_gpus_search_and_what_is_left_to_cpus() -> None:
 @settings(max_examples=80)
 @given(st.data(), st.sampled_from(MEASURES))
 def test_a_quick_score_is_never_below_the_exact_one(data: st.DataObject, measure: Measure) -> None:
-    archive, rule = data.draw(archives(is_lexical=bool(measure.lexical))), rule_of(measure)
+    archive = data.draw(archives(is_lexical=bool(measure.lexical)))
     archive = archive.take(~archive.is_empty)
-    _, questions = upload(archive, rule, HOST)
+    _, questions = upload(archive, measure, HOST)
     if not len(archive.keys):
         return
-    quick = quick_of(questions, rule, columns_of_words(questions))
+    quick = quick_of(questions, measure, columns_of_words(questions))
     exact = torch.from_numpy(exact_order(archive, measure))
     assert (plain.product(quick.rows, quick.rows) >= (exact - slack_of(quick, quick)).float()).all()
 
@@ -62,7 +62,7 @@ def test_words_are_dealt_to_columns_by_weight() -> None:
     bags = np.zeros((2, 900), np.float32)
     bags[:, 1:801] = np.arange(800, 0, -1) / 800
     archive = Embeddings(np.arange(2), np.ones((2, 2), np.float16), sparse.csr_array(bags))
-    _, questions = upload(archive, rule_of(HYBRID), HOST)
+    _, questions = upload(archive, HYBRID, HOST)
     dealt, width = columns_of_words(questions), 384 + 62  # so that 2 dimensions and these fill seven steps
     assert dealt is not None
     column = dealt.tolist()
@@ -73,10 +73,10 @@ def test_words_are_dealt_to_columns_by_weight() -> None:
 
 @pytest.mark.parametrize(("dimensions", "width"), [(192, 576), (300, 704), (8, 448)])
 def test_rows_fill_the_last_step_of_a_product(dimensions: int, width: int) -> None:
-    generator, rule = np.random.default_rng(1), rule_of(HYBRID)
+    generator, measure = np.random.default_rng(1), HYBRID
     vectors = generator.normal(size=(5, dimensions)).astype(np.float16)
-    _, questions = upload(Embeddings(np.arange(5), vectors, random_bags(generator, 5)), rule, HOST)
-    assert quick_of(questions, rule, columns_of_words(questions)).rows.shape == (5, width)
+    _, questions = upload(Embeddings(np.arange(5), vectors, random_bags(generator, 5)), measure, HOST)
+    assert quick_of(questions, measure, columns_of_words(questions)).rows.shape == (5, width)
 
 
 def units(count: int, seed: int) -> Embeddings:
@@ -91,21 +91,21 @@ def units(count: int, seed: int) -> Embeddings:
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_scores_are_the_host_s_to_the_last_bit(measure: Measure) -> None:
-    rule, made = rule_of(measure), units(90, 2)
-    _, questions = upload(made, rule, HOST)
+    made = units(90, 2)
+    _, questions = upload(made, measure, HOST)
     lists, rows = empty_lists(90, 1, HOST), torch.arange(90)
     lists = lists._replace(
         buffer=rows.int().expand(90, 90).contiguous(), counts=torch.full((90,), 90, dtype=torch.int32)
     )
-    found = plain.score(rule, questions, questions, rows, lists, rows.int()).numpy()
+    found = plain.score(measure, questions, questions, rows, lists, rows.int()).numpy()
     expected = exact_order(made, measure)
     np.fill_diagonal(expected, -np.inf)
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(questions.squares, side_of(made, rule).squares)
+    np.testing.assert_array_equal(questions.squares, side_of(made, measure).squares)
 
 
 def test_words_are_looked_up_among_those_of_the_pairs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, questions = upload(units(90, 2), rule_of(HYBRID), HOST)
+    _, questions = upload(units(90, 2), HYBRID, HOST)
     looked_up, search_sorted = [], torch.searchsorted
 
     def counted(numbers: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
@@ -115,7 +115,7 @@ def test_words_are_looked_up_among_those_of_the_pairs_alone(monkeypatch: pytest.
     monkeypatch.setattr(torch, "searchsorted", counted)
     rows = torch.arange(3)
     lists = empty_lists(3, 1, HOST)._replace(buffer=torch.full((3, 1), 7).int(), counts=torch.ones(3).int())
-    plain.score(rule_of(HYBRID), questions, questions, rows, lists, torch.full((90,), -1).int())
+    plain.score(HYBRID, questions, questions, rows, lists, torch.full((90,), -1).int())
     assert looked_up == [int(questions.starts[3])]
 
 
@@ -128,7 +128,7 @@ def assert_all_are_found(archive: Embeddings, rows: int, measure: Measure, k: in
             np.testing.assert_array_equal(same_keys, keys)
             merge(nearest, more)
         order = np.argsort(keys)
-        found += as_rows(as_neighbours(keys[order], type(nearest)(*(column[order] for column in nearest)), measure))
+        found += as_rows(as_neighbours(keys[order], type(nearest)(*(column[order] for column in nearest))))
     assert sorted(found) == slow_top_k(archive, k, measure)
 
 
@@ -182,9 +182,9 @@ def test_the_nearest_targets_are_the_cpu_s(
 
 def test_few_pairs_reach_a_bound_by_their_product_alone() -> None:
     """The columns of words are worth having: without them all pairs whose vectors are alike would be scored."""
-    rule, made = rule_of(HYBRID), units(300, 4)
-    _, questions = upload(made, rule, HOST)
-    quick = quick_of(questions, rule, columns_of_words(questions))
+    made, measure = units(300, 4), HYBRID
+    _, questions = upload(made, measure, HOST)
+    quick = quick_of(questions, measure, columns_of_words(questions))
     tenth = torch.from_numpy(exact_order(made, HYBRID)).topk(10, dim=1).values[:, -1:]
     assert (quick.rows.double() @ quick.rows.double().T >= tenth).sum() <= 1.05 * 10 * 300
 

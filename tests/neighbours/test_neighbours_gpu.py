@@ -16,7 +16,6 @@ from oracles.slow_neighbours import as_rows, random_bags, slow_top_k
 
 from dupq.neighbours.candidates import as_neighbours
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
-from dupq.neighbours.exact import rule_of
 from dupq.neighbours.gpu import device_questions as lists_module
 from dupq.neighbours.gpu import kernels, plain, search
 from dupq.neighbours.gpu.device_questions import (
@@ -57,9 +56,8 @@ def made(count: int, measure: Measure, device: torch.device, seed: int = 0) -> t
     vectors[count // 2 :][: count // 4] = vectors[: count // 4]
     vectors[1::9] = 0
     words = random_bags(generator, count, 70) if measure.lexical else None
-    rule = rule_of(measure)
-    _, questions = upload(Embeddings(np.arange(count), vectors.astype(np.float16), words), rule, device)
-    return questions, quick_of(questions, rule, columns_of_words(questions))
+    _, questions = upload(Embeddings(np.arange(count), vectors.astype(np.float16), words), measure, device)
+    return questions, quick_of(questions, measure, columns_of_words(questions))
 
 
 def lists_of(quick: Quick, bound: float, room: int, device: torch.device) -> Lists:
@@ -138,7 +136,7 @@ def test_kernel_scores_as_its_twin_to_the_last_bit(device: torch.device, measure
     lists = empty_lists(10, 1, device)._replace(counts=counts.to(device), buffer=buffer.to(device))
     selves = torch.full((30,), -1, dtype=torch.int32, device=device)
     selves[2] = buffer[1, 3]
-    found, expected = (by.score(rule_of(measure), left, right, rows, lists, selves) for by in (kernels, plain))
+    found, expected = (by.score(measure, left, right, rows, lists, selves) for by in (kernels, plain))
     is_there = torch.arange(6, device=device) < lists.counts[:, None]
     np.testing.assert_array_equal(found[is_there].cpu(), expected[is_there].cpu())
     assert expected[1, 3] == -torch.inf
@@ -184,7 +182,7 @@ def test_kernel_serves_the_whole_search(
     found = []
     for keys, nearest in nearest_of_all(blocks(archive, 20), measure, 4, device):
         order = np.argsort(keys)
-        found += as_rows(as_neighbours(keys[order], type(nearest)(*(column[order] for column in nearest)), measure))
+        found += as_rows(as_neighbours(keys[order], type(nearest)(*(column[order] for column in nearest))))
     assert sorted(found) == slow_top_k(archive, 4, measure)
 
 

@@ -9,16 +9,15 @@ from scipy import sparse
 
 from dupq.neighbours.candidates import Nearest, as_neighbours, empty_nearest, merge
 from dupq.neighbours.embeddings import Embeddings, Measure, Neighbours, blocks
-from dupq.neighbours.exact import exact_scores, rule_of, scoring, side_of
+from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
 
 
 def exact_order(archive: Embeddings, measure: Measure) -> np.ndarray:
     """What pairs are ordered by (float64, (n, n)): the product's own exact scores, which another test checks."""
-    rule, count = rule_of(measure), len(archive.keys)
-    rows, columns = (places.ravel().astype(np.int32) for places in np.indices((count, count)))
-    side = side_of(archive, rule)
-    return exact_scores(scoring(side, side, rule), rows, columns).reshape(count, count)
+    count = len(archive.keys)
+    rows, columns = (places.ravel() for places in np.indices((count, count)))
+    return pair_scores(measure, archive, archive, (rows, columns)).reshape(count, count)
 
 
 def slow_top_k(archive: Embeddings, k: int, measure: Measure) -> list[tuple[int, int, int]]:
@@ -85,10 +84,10 @@ def assert_all_are_found(archive: Embeddings, rows: int, search: Search) -> None
     archive, measure = archive.take(np.argsort(archive.keys)), search.measure
     made = [block(piece, measure) for piece in blocks(archive, rows)]
     nearest, pairs = all_pairs(made, search)
-    found = [as_rows(as_neighbours(b.keys, n, measure)) for b, n in zip(made, nearest, strict=True)]
+    found = [as_rows(as_neighbours(b.keys, n)) for b, n in zip(made, nearest, strict=True)]
     assert sorted(row for one in found for row in one) == slow_top_k(archive, search.k, measure)
     there = np.flatnonzero(~archive.is_empty)
-    similarities = rule_of(measure).similarities(exact_order(archive, measure))
+    similarities = exact_order(archive, measure).astype(np.float32)
     over = [(i, j) for i in there for j in there if i < j and similarities[i, j] >= np.float32(search.threshold)]
     keys = archive.keys.tolist()
     assert list(zip(*(column.tolist() for column in pairs[:2]), strict=True)) == [(keys[i], keys[j]) for i, j in over]

@@ -431,13 +431,12 @@ def test_a_copy_is_what_is_stored_and_not_its_tokens(tmp_path: Path) -> None:
     assert {(row["left"], row["right"]): row["source"] for row in found} == {(0, 1): "exact", (0, 3): "near_duplicate"}
 
 
-@pytest.mark.parametrize("partitions", [1, 4])
-def test_what_must_be_apart_is_represented_by_different_questions(partitions: int, tmp_path: Path) -> None:
+def test_what_must_be_apart_is_represented_by_different_questions(tmp_path: Path) -> None:
     """Also copies of a third one; the others stay with what they are most like."""
     common = " ".join(f"word{number}" for number in range(60))
     texts = pa.array([*[common] * 3, f"{common} a", f"{common} a b", "else", "else"])
     apart = np.array([[1, 2], [0, 4], [3, 5]])
-    found = find(untitled(pa.array(range(7)), texts), tmp_path, partitions=partitions, apart=apart)
+    found = find(untitled(pa.array(range(7)), texts), tmp_path, partitions=4, apart=apart)
     assert found.representatives == {0: 0, 1: 0, 3: 3, 4: 3, 5: 5, 6: 5}
 
 
@@ -452,16 +451,3 @@ def test_a_question_that_stands_twice_is_named(tmp_path: Path) -> None:
     table = untitled(pa.array([(1 << 48) | 7, 3, (1 << 48) | 7]), column)
     with pytest.raises(DupqError, match=r"b\.example\.com/7 appears more than once"):
         find(table, tmp_path)
-
-
-def test_signatures_are_kept_for_all_but_copies_and_empty_texts(texts: pa.Table, whole: Found) -> None:
-    kept = whole.signatures.read(0)
-    found = SITES.pack_columns(kept["site"], kept["question_id"], "").tolist()
-    by_key = dict(zip(found, kept["signature"].to_pylist(), strict=True))
-    originals: dict[str, int] = {}
-    for key, text in sorted(zip(KEYS_OF.tolist(), texts["text"].to_pylist(), strict=True)):
-        originals.setdefault(text, key)
-    del originals[""]
-    assert sorted(found) == sorted(originals.values())
-    for text, key in list(originals.items())[:50]:
-        assert by_key[key] == text_signatures(pa.array([text]), SETTINGS)[0].tolist()

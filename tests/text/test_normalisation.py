@@ -5,7 +5,7 @@ from oracles.slow_ids import words_read
 
 from dupq.settings.sections import TextSettings
 from dupq.text import languages
-from dupq.text.languages import is_stop_word, normaliser_of, stop_words
+from dupq.text.languages import is_stop_word, normaliser_of
 
 
 def read(text: str, **settings: str) -> str:
@@ -32,11 +32,6 @@ def test_words_have_the_form_that_is_wanted_but_for_code_and_links(word_form: st
 )
 def test_other_languages_have_stems(language: str, word_form: str, text: str, expected: str) -> None:
     assert read(text, language=language, word_form=word_form) == expected
-
-
-@pytest.mark.parametrize("language", ["arabic", "english", "french", "german", "italian", "portuguese", "russian"])
-def test_every_language_has_stop_words(language: str) -> None:
-    assert len(stop_words(language)) > 100
 
 
 def test_a_stop_word_is_known_in_any_spelling() -> None:

@@ -51,11 +51,6 @@ def test_a_slice_of_a_column_has_the_terms_of_its_texts(texts: list[str]) -> Non
     assert rows_of(terms_of(column(texts)[1:], "english")) == rows_of(terms_of(column(texts), "english"))[1:]
 
 
-def test_words_of_one_stem_are_one_term() -> None:
-    [row] = rows_of(terms_of(column(["running runs run"]), "english"))
-    assert row == [(bucket("run"), 3)]
-
-
 def test_a_word_counts_255_times_at_most() -> None:
     repeated = [" ".join(["again"] * times) for times in (254, 255, 256, 700)]
     assert [row[0][1] for row in rows_of(terms_of(column(repeated), "english"))] == [254, 255, 255, 255]

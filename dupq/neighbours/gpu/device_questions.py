@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from dupq.errors import DupqError
-from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.exact import Rule
+from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.products import Matrix, margin, with_slack
 
 _SMALLEST, _LARGEST = 128, 1_024  # of a question's list and buffer together, powers of two that one program sorts
@@ -104,11 +103,11 @@ class Quick(NamedTuple):
         return self._replace(rows=self.rows[chosen])
 
 
-def upload(embeddings: Embeddings, rule: Rule, device: torch.device) -> tuple[np.ndarray, Questions]:
+def upload(embeddings: Embeddings, measure: Measure, device: torch.device) -> tuple[np.ndarray, Questions]:
     """Put the questions that have a vector or a word on a device, and return their keys and their tensors.
 
-    Bags are left out if the rule ignores them. Raises DupqError for a vector that is not finite. Memory of the device:
-    2 bytes per dimension, 6 per word, 24 per question.
+    Bags are left out if the measure ignores them. Raises DupqError for a vector that is not finite. Memory of the
+    device: 2 bytes per dimension, 6 per word, 24 per question.
     """
     vectors, bags = _to_device(embeddings.vectors, device), embeddings.words
     rows, nothing = len(vectors), vectors.new_zeros(0)
@@ -123,7 +122,7 @@ def upload(embeddings: Embeddings, rule: Rule, device: torch.device) -> tuple[np
         bags = bags if bags.has_sorted_indices else bags.sorted_indices()
         ends = _to_device(bags.indptr, device).long()
         is_filled |= ends.diff() > 0
-        if rule.lexical:
+        if measure.lexical:
             starts, words = ends, _to_device(bags.indices, device).int()
             weights = _to_device(bags.data, device).half()
     if not is_filled.all():  # the others have no words
@@ -170,7 +169,7 @@ def columns_of_words(questions: Questions) -> torch.Tensor | None:
     return column.masked_fill_(load == 0, columns)
 
 
-def quick_of(questions: Questions, rule: Rule, column: torch.Tensor | None = None) -> Quick:
+def quick_of(questions: Questions, measure: Measure, column: torch.Tensor | None = None) -> Quick:
     """Return the rows for quick scores of at least one question; `column` has each word's column, if words count."""
     count, dimensions = questions.vectors.shape
     width = dimensions + -dimensions % STEP if column is None else _width(questions)
@@ -178,12 +177,12 @@ def quick_of(questions: Questions, rule: Rule, column: torch.Tensor | None = Non
     error, length = (torch.zeros((), device=rows.device) for _ in range(2))
     for batch, words in _ranges(questions):
         squares = questions.squares[batch]
-        scales = (rule.dense**0.5 / squares.where(squares > 0, 1.0).sqrt()).float()
+        scales = (measure.dense**0.5 / squares.where(squares > 0, 1.0).sqrt()).float()
         near = torch.zeros((batch.stop - batch.start, width), device=rows.device)
         near[:, :dimensions] = questions.vectors[batch].float() * scales[:, None]
         if column is not None:
             near[:, dimensions:] = (
-                _word_columns(questions, batch, words, column, width - dimensions) * rule.lexical**0.5
+                _word_columns(questions, batch, words, column, width - dimensions) * measure.lexical**0.5
             )
         rows[batch] = near
         error = torch.maximum(error, (rows[batch].float() - near).norm(dim=1).max())

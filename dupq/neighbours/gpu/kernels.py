@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dupq.local_files import can_write, own_folder
-from dupq.neighbours.exact import Rule
+from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.gpu.device_questions import STEP, Lists, Questions, Quick
 from dupq.neighbours.gpu.plain import Span
 
@@ -117,11 +117,11 @@ def tiles_for(left: Quick) -> Tiles:
 
 
 def score(
-    rule: Rule, left: Questions, right: Questions, rows: torch.Tensor, lists: Lists, selves: torch.Tensor
+    measure: Measure, left: Questions, right: Questions, rows: torch.Tensor, lists: Lists, selves: torch.Tensor
 ) -> torch.Tensor:
     """Return what plain.score does, with any score for entries of buffers that are no candidates."""
     scores = torch.empty(lists.buffer.shape, dtype=torch.float64, device=rows.device)
-    weights = torch.tensor([rule.dense, rule.lexical], dtype=torch.float64, device=rows.device)
+    weights = torch.tensor([measure.dense, measure.lexical], dtype=torch.float64, device=rows.device)
     has_words = bool(len(left.words) and len(right.words))
     with torch.cuda.device_of(rows):
         _score[(len(rows),)](

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dupq.neighbours.exact import Rule
+from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.gpu.device_questions import Lists, Questions, Quick
 
 _SCORES_AT_ONCE = 1 << 26
@@ -52,7 +52,7 @@ def highest(left: Quick, right: Quick, rows: Span) -> tuple[torch.Tensor, torch.
 
 
 def score(
-    rule: Rule, left: Questions, right: Questions, rows: torch.Tensor, lists: Lists, selves: torch.Tensor
+    measure: Measure, left: Questions, right: Questions, rows: torch.Tensor, lists: Lists, selves: torch.Tensor
 ) -> torch.Tensor:
     """Return the exact scores (float64, (n, room)) of the candidates in the buffers; -inf of a question with itself.
 
@@ -64,7 +64,7 @@ def score(
     per_pair = left.vectors.shape[1] + sum(int(side.starts.diff().max()) for side in (left, right)) + 1
     for batch in torch.arange(len(i), device=rows.device).split(max(1, _NUMBERS_AT_ONCE // per_pair)):
         own, others = rows[i[batch]], lists.buffer[i[batch], j[batch]].long()
-        values = _exact(rule, left, right, own, others)
+        values = _exact(measure, left, right, own, others)
         scores[i[batch], j[batch]] = values.masked_fill_(selves[own] == others, -torch.inf)
     return scores
 
@@ -112,13 +112,15 @@ def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         backend.matmul.fp32_precision = before
 
 
-def _exact(rule: Rule, left: Questions, right: Questions, rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+def _exact(
+    measure: Measure, left: Questions, right: Questions, rows: torch.Tensor, others: torch.Tensor
+) -> torch.Tensor:
     """Return the scores of pairs, equal to exact.py's as sums are exact in any order."""
     products = (left.vectors[rows].float() * right.vectors[others].float()).sum(1, dtype=torch.float64)
-    scores = rule.dense * _over(products, left.squares[rows] * right.squares[others])
+    scores = measure.dense * _over(products, left.squares[rows] * right.squares[others])
     if len(left.words) and len(right.words):
         squares = left.bag_squares[rows] * right.bag_squares[others]
-        scores = scores + rule.lexical * _over(_common(left, right, rows, others), squares)
+        scores = scores + measure.lexical * _over(_common(left, right, rows, others), squares)
     return scores
 
 

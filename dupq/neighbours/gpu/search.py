@@ -19,7 +19,6 @@ import torch
 from dupq.errors import ClusterError
 from dupq.neighbours.candidates import Nearest, empty_nearest, merge
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.neighbours.exact import Rule, rule_of
 from dupq.neighbours.gpu import kernels, plain
 from dupq.neighbours.gpu.device_questions import (
     Lists,
@@ -71,11 +70,10 @@ def nearest_of_all(
     `share` is a number below that of all shares: each compares its share of the pairs, and gives what it found of every
     question's neighbours. Questions with a zero vector and no words are left out. Memory: see `room_on`.
     """
-    rule = rule_of(measure)
-    keys, rows_of_blocks, questions = _uploaded(blocks, rule, device)
+    keys, rows_of_blocks, questions = _uploaded(blocks, measure, device)
     if len(keys):
-        quick = quick_of(questions, rule, columns_of_words(questions))
-        search = _Search((questions, questions), (quick, quick), rule, k, (keys, keys))
+        quick = quick_of(questions, measure, columns_of_words(questions))
+        search = _Search((questions, questions), (quick, quick), measure, k, (keys, keys))
         search.find_all(*share)
         lists = search.lists
     else:
@@ -93,17 +91,18 @@ def nearest_of_share(
     blocks of `own`, and those of one element of `others`. Memory of the device: see `room_on`; of the host: 16 k bytes
     per question of `own`.
     """
-    rule = rule_of(measure)
-    keys, rows_of_blocks, left = _uploaded(own, rule, device)
+    keys, rows_of_blocks, left = _uploaded(own, measure, device)
     nearest = empty_nearest(len(keys), k)
     of_blocks = [Nearest(*(column[rows] for column in nearest)) for rows in rows_of_blocks]  # views
     if len(keys):
         column = columns_of_words(left)
-        quick = quick_of(left, rule, column)
+        quick = quick_of(left, measure, column)
         for blocks in others:
-            right_keys, _, right = _uploaded(blocks, rule, device)
+            right_keys, _, right = _uploaded(blocks, measure, device)
             if len(right_keys):
-                search = _Search((left, right), (quick, quick_of(right, rule, column)), rule, k, (keys, right_keys))
+                search = _Search(
+                    (left, right), (quick, quick_of(right, measure, column)), measure, k, (keys, right_keys)
+                )
                 search.find_targets(nearest.scores[:, -1])
                 for rows, lists in zip(rows_of_blocks, of_blocks, strict=True):
                     merge(lists, _on_host(search.lists.view(rows), right_keys))
@@ -113,10 +112,10 @@ def nearest_of_share(
 
 
 def _uploaded(
-    blocks: Iterable[Embeddings], rule: Rule, device: torch.device
+    blocks: Iterable[Embeddings], measure: Measure, device: torch.device
 ) -> tuple[np.ndarray, list[slice], Questions]:
     """Put blocks on a device, and return the keys of all their questions, the rows of each block, and the questions."""
-    keys, uploaded = map(list, zip(*(upload(block, rule, device) for block in blocks), strict=True))
+    keys, uploaded = map(list, zip(*(upload(block, measure, device) for block in blocks), strict=True))
     ends = np.cumsum([0, *map(len, keys)]).tolist()
     return np.concatenate(keys), [slice(*rows) for rows in pairwise(ends)], concatenate(uploaded)
 
@@ -134,12 +133,12 @@ class _Search:
         self,
         sides: tuple[Questions, Questions],
         quick: tuple[Quick, Quick],
-        rule: Rule,
+        measure: Measure,
         k: int,
         keys: tuple[np.ndarray, np.ndarray],
     ) -> None:
         """Prepare the search. `keys` are those of both sides; a question is not the neighbour of one with its key."""
-        self._sides, self._quick, self._rule, self._k = sides, quick, rule, k
+        self._sides, self._quick, self._measure, self._k = sides, quick, measure, k
         device = sides[0].squares.device
         self._by = kernels if kernels.is_available(device) else plain
         self._slack = slack_of(*quick)
@@ -195,7 +194,7 @@ class _Search:
             others = torch.arange(start, min(start + _CHECKED_AT_ONCE, right), dtype=torch.int32, device=device)
             counts = torch.full_like(best.counts, len(others))
             lists = best._replace(counts=counts, buffer=others.expand(len(rows), -1))
-            scores = plain.score(self._rule, *self._sides, rows, lists, self._selves)
+            scores = plain.score(self._measure, *self._sides, rows, lists, self._selves)
             if is_compared is not None:
                 is_mine = is_compared.to(device)[(rows // self._panel)[:, None], others // self._panel]
                 scores.masked_fill_(~is_mine, -torch.inf)
@@ -256,7 +255,7 @@ class _Search:
 
     def _settle(self, lists: Lists, rows: torch.Tensor, keeps: bool = True) -> torch.Tensor:
         """Score the candidates in some buffers, and empty those that had room for all; return the k-th best scores."""
-        scores = self._by.score(self._rule, *self._sides, rows, lists, self._selves)
+        scores = self._by.score(self._measure, *self._sides, rows, lists, self._selves)
         kth = self._by.settle(lists, scores, self._ranks, keeps)
         torch.maximum(lists.bounds, (kth - self._slack).float(), out=lists.bounds)
         lists.counts.masked_fill_(lists.counts <= lists.room, 0)

@@ -23,7 +23,6 @@ from dupq.job.step import StepResult, step
 from dupq.job.table import Shuffled, zipped
 from dupq.neighbours.candidates import nearest_in
 from dupq.neighbours.embeddings import Measure
-from dupq.neighbours.exact import rule_of
 from dupq.neighbours.tiles import Block, Search, search_tile
 from dupq.stages.search.blocks import BLOCK, SearchRequest, blocks_of, select, with_left
 from dupq.stages.search.everything import NearestTables
@@ -53,7 +52,7 @@ def find_pairs_above(
     # an attempt that searched only changes had other lists in a partition
     made_by = {"blocks": [block.size for block in blocks], "lists": found.nearest.partitions}
     run.discard_stale(made_by, "beyond", "directed")
-    full = run.gather("beyond/all-full", full_in)(found.nearest, request.measure, request.settings.k, floor)
+    full = run.gather("beyond/all-full", full_in)(found.nearest, request.settings.k, floor)
     if not full.rows:
         return None
     selected = select(run, "beyond/chosen", blocks, full)
@@ -86,11 +85,10 @@ def with_pairs_above(
 
 
 @step(NEAREST, makes=KEYS)
-def full_in(nearest: pa.Table, measure: Measure, k: int, floor: float) -> StepResult[pa.Table]:
+def full_in(nearest: pa.Table, k: int, floor: float) -> StepResult[pa.Table]:
     """Return the questions (KEYS) of lists (NEAREST) whose k neighbours all have a similarity of at least `floor`."""
     keys, lists = nearest_in(nearest, k)
-    last = rule_of(measure).similarities(lists.scores[:, -1])
-    full = keys[(lists.others[:, -1] >= 0) & (last >= np.float32(floor))]
+    full = keys[(lists.others[:, -1] >= 0) & (lists.scores[:, -1].astype(np.float32) >= np.float32(floor))]
     return StepResult(pa.table([full], schema=KEYS), {FULL: len(full)})
 
 

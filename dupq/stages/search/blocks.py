@@ -21,7 +21,7 @@ from dupq.job.table import Computed, Input, Table
 from dupq.job.tasks import at_next_step
 from dupq.kinds import Schema, open_schema
 from dupq.neighbours import tiles
-from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of, keys_in
+from dupq.neighbours.embeddings import COSINE, Embeddings, Measure, embeddings_of, keys_in
 from dupq.neighbours.exact import EMPTY
 from dupq.settings.sections import NeighbourSettings
 from dupq.system import thread_map
@@ -54,7 +54,7 @@ class SearchRequest:
         """Return what must be equal in an earlier run for its neighbours to be valid."""
         return {
             "measure": asdict(self.measure),
-            "method": "exact",  # runs of old versions may have searched approximately
+            "method": "exact" if self.measure.kind == COSINE else "similarity",  # what lists are ordered by
             "k": self.settings.k,
             "scope": self.settings.scope,
             "sites": list(self.settings.sites),

@@ -8,10 +8,9 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.protocol import Embedding, LearnedSettings, padded, token_mask
-from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length
 from dupq.text.token_arrays import TokenIds
-from dupq_papers.networks.distances import DistanceEncoder
+from dupq_papers.networks.distances import DistanceEncoder, Similarity
 from dupq_papers.networks.products import word_products
 
 _ROWS = 256  # texts of a group
@@ -28,7 +27,9 @@ class RecurrentSettings(LearnedSettings):
     pooling: Literal["final", "attention"] = Field(
         "final", description="The state after the last word, or a mean of all by attention."
     )
-    similarity: Kind = Field("cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2).")
+    similarity: Similarity = Field(
+        "cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2)."
+    )
 
     def network(self, word_vectors: np.ndarray) -> "Recurrent":
         """See NetworkSettings."""
@@ -50,7 +51,7 @@ class Recurrent(DistanceEncoder):
     """
 
     def __init__(
-        self, words: nn.Embedding, cell: str, units: int, pooling: str, kind: Kind, reads_back: bool = False
+        self, words: nn.Embedding, cell: str, units: int, pooling: str, kind: Similarity, reads_back: bool = False
     ) -> None:
         """Begin with the x_t = `words` by id; `cell` is "lstm" or "gru"; `pooling` is "final" or "attention"."""
         super().__init__()

@@ -8,9 +8,8 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.protocol import Dropout, Embedding, LearnedSettings, token_mask
-from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length, Words
-from dupq_papers.networks.distances import DistanceEncoder
+from dupq_papers.networks.distances import DistanceEncoder, Similarity
 from dupq_papers.networks.dropout import DropoutOf, FeatureDropout
 
 
@@ -31,7 +30,9 @@ class StackedCNNSettings(LearnedSettings):
     scale: Literal["mean", "sum"] = Field(
         "mean", description="mean: an embedding is divided by its length, so that exp(-L1) starts near 1, not at 0."
     )
-    similarity: Kind = Field("cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2).")
+    similarity: Similarity = Field(
+        "cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2)."
+    )
 
     def network(self, word_vectors: np.ndarray) -> "StackedCNN":
         """See NetworkSettings."""

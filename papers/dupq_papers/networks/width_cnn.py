@@ -8,10 +8,9 @@ from pydantic import Field
 from torch import nn
 
 from dupq.encoders.protocol import Dropout, Embedding, LearnedSettings, token_mask
-from dupq.neighbours.embeddings import Kind
 from dupq.settings.sections import Length, Widths
 from dupq.text.token_arrays import TokenIds
-from dupq_papers.networks.distances import DistanceEncoder
+from dupq_papers.networks.distances import DistanceEncoder, Similarity
 from dupq_papers.networks.dropout import DropoutOf, FeatureDropout
 from dupq_papers.networks.products import in_blocks, word_products
 from dupq_papers.networks.windows import highest_windows
@@ -30,7 +29,9 @@ class WidthCNNSettings(LearnedSettings):
         description="texts: others of each text are left out; step: the same of all texts of a worker's step.",
     )
     scale: Literal["sum", "mean"] = Field("sum", description="mean: an embedding is divided by its length.")
-    similarity: Kind = Field("cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2).")
+    similarity: Similarity = Field(
+        "cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2)."
+    )
 
     def network(self, word_vectors: np.ndarray) -> "WidthCNN":
         """See NetworkSettings."""

@@ -146,20 +146,6 @@ def test_another_measure_searches_everything(tmp_path: Path, capsys: pytest.Capt
     assert {key: row[0] for key, row in lists(files).items()} == slowly(archive, search_request(Measure()))[0]
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", "7", "{"])
-def test_rubbish_in_an_earlier_run_searches_everything(
-    content: str, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    archive = made_up([40, 0, 0])
-    before, _ = search(archive, tmp_path / "before", search_request())
-    found = lists(before)
-    storage.write_bytes(before.path("stages", "neighbours.json"), content.encode())
-    files, made = write(archive, tmp_path / "since", SITES)
-    searched(files, made, search_request(), before)
-    assert "neighbours: nothing is taken from" in capsys.readouterr().out
-    assert lists(files) == found
-
-
 def test_an_earlier_run_that_lost_a_file_is_not_believed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     archive = made_up([90, 0, 0])
     before, _ = search(archive, tmp_path / "before", search_request())
