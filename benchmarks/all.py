@@ -128,6 +128,15 @@ BENCHMARKS = (
         },
     ),
     Benchmark(
+        "encode_pipeline",
+        ("--preset", "dupq", "--questions", "40000", "--rounds", "1"),
+        ("--rounds", "2"),
+        {
+            "dupq.1 actors, disk.share": "encoding by Ray Data, files to files: share of the bare encoder's speed",
+            "dupq.1 actors, disk.share_without_start": "likewise, without the start of its processes",
+        },
+    ),
+    Benchmark(
         "scale",
         ("--work", MADE, "--questions", "2000", str(SMALL)),
         ("--work", MADE, "--questions", str(SMALL), str(LARGE), "1000000", "--train-at-most", str(SMALL)),

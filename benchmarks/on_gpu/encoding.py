@@ -28,7 +28,7 @@ from on_gpu.made_up import sample
 from on_gpu.parts import Figures, Scale, gemm_peak, seconds
 
 STAGE_PRESETS, QUESTIONS, SHARDS = ("bogdanova-max", "othman-lstm"), 200_000, 4  # as a run has
-TIMES = 3  # that the stage meets each shard
+TIMES = 3  # that the stage meets each shard: with 16 shards it would begin actors of Ray Data
 PRESETS = ("dupq", "bogdanova-max", "bow-cnn-distilled", "othman-lstm")
 BATCHES = (0, 64, 512, 4_096)  # 0: as a run has it
 _LEAST_COSINE = 0.999  # of an embedding and the CPU's: products of bfloat16 numbers

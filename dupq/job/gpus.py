@@ -2,8 +2,8 @@
 
 Ray gives a process another GPU from task to task, but CUDA stays on the one that the process saw first: two tasks would
 share a GPU while another is idle. So GPU work runs in actors, which keep theirs. Starting Python, torch and CUDA takes
-some 8 seconds, so an actor is kept from stage to stage, until the job ends or the workers of Ray
-Train need its GPU. It holds no CPU, as CPU tasks run between its stages.
+some 8 seconds, so an actor is kept from stage to stage, until the job ends or something else needs its GPU: the actors
+of Ray Data, or the workers of Ray Train. It holds no CPU, as CPU tasks run between its stages.
 """
 
 import contextlib

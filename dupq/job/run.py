@@ -25,8 +25,8 @@ from dupq import __version__, kinds, storage
 from dupq.archive import Input as InputFile
 from dupq.archive import Shard
 from dupq.job import lease, progress, records
+from dupq.job.actors import Pool, run_groups
 from dupq.job.cluster import versions
-from dupq.job.groups import run_groups
 from dupq.job.records import StageRecord, Success
 from dupq.job.step import (
     AnyStep,
@@ -247,17 +247,18 @@ class Run:
         keep: bool = False,
         gpus: int = 0,
         groups: Sequence[Sequence[int]] | None = None,
+        pool: Pool | None = None,
     ) -> Callable[Given, Table[Row]]:
         """Call `step` for each partition of the inputs; its second table goes to `second`.
 
         `schema` is that of the rows if the step's own is open. With `gpus`, each task has one, and that many run at a
-        time. A task makes a partition, or each of `groups`.
+        time. A task makes a partition, or each of `groups`, if no `pool` of actors makes them.
         """
 
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Table[Row]:
             inputs = step.bound(*args, **kwargs)
             made = self.table(name, step.schema(schema), number_of_calls(inputs), publish, keep)
-            return replace(made, rows=self._make(name, step, inputs, second, made, gpus, groups))
+            return replace(made, rows=self._make(name, step, inputs, second, made, gpus, groups, pool))
 
         return call
 
@@ -370,11 +371,12 @@ class Run:
         made: Destination,
         gpus: int = 0,
         groups: Sequence[Sequence[int]] | None = None,
+        pool: Pool | None = None,
     ) -> int:
-        """Run a task per partition or group of them; return the number of rows made."""
+        """Run a task per partition or group of them, or a pool; return the number of rows made."""
         step.check_second(second)
         if groups is not None:
-            report = run_groups(name, step, inputs, second, made, groups, gpus)
+            report = run_groups(name, step, inputs, second, made, groups, gpus, pool)
             self.report.add(report)
             return report.rows_out
         shards: Sequence[Shard] = next((value.shards for value in inputs if isinstance(value, Shards)), ())

@@ -48,7 +48,7 @@ from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
 from dupq.stages.calibration import calibrate
 from dupq.stages.clusters import Decided
-from dupq.stages.embeddings import ToEncode, check_fitness, embed
+from dupq.stages.embeddings import ToEncode, check_fitness, check_room_to_encode, embed
 from dupq.stages.inputs import contents_of, copy_inputs
 from dupq.stages.judge import judge, judging_of
 from dupq.stages.measures.of_run import MeasureInputs, measure_run
@@ -85,6 +85,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
         _finish_again(opened)
         return run
     gpus = gpus_for(job.gpus)
+    check_room_to_encode(opened.settings.encode, len(opened.shards), run.uri, gpus)
     with run.held(), until_the_end():
         _make_tables(opened, gpus)
         run.describe()

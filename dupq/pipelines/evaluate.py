@@ -7,7 +7,7 @@ from dupq.job.gpus import gpus_for, until_the_end
 from dupq.pipelines.arguments import EvaluationJob, is_pair_file
 from dupq.pipelines.opening import open_evaluation
 from dupq.settings.config import Settings
-from dupq.stages.embeddings import ToEncode, embed
+from dupq.stages.embeddings import ToEncode, check_room_to_encode, embed
 from dupq.stages.inputs import copy_inputs
 from dupq.stages.measures.archive import Archive, measure_archive
 from dupq.stages.texts import make_distinct_texts
@@ -24,6 +24,8 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     run, settings, sites = opened.run, opened.settings, opened.sites
     encoder, encoded = run.copy_of("encoder"), None
     gpus = gpus_for(0 if encoder is None else job.gpus)
+    if encoder is not None:
+        check_room_to_encode(settings.encode, len(opened.shards), run.uri, gpus)
     with run.held(), until_the_end():
         if encoder is not None:
             copy_inputs(run)

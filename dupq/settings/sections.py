@@ -227,6 +227,9 @@ class TrainingSettings(Section):
 class EncodeSettings(Section):
     """How embeddings are made."""
 
+    actors: Annotated[int, Field(ge=0, le=10_000), ONLY_HOW] = Field(
+        0, description="Actors of Ray Data; 0: in large runs one per GPU or CPU."
+    )
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
         description="Questions per batch; 0: 64 on a CPU, where few networks need batches, and on a GPU as many as "

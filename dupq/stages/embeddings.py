@@ -1,8 +1,11 @@
 """texts → whether the encoder knows such texts, and their embeddings, on GPUs if there are any.
 
-A partition is encoded as a whole, so the file of its embeddings has the same bits whatever encodes it: tasks on CPUs,
-each for a large partition or for several small ones, which read the encoder once per process; or a process per GPU, for
-which tasks on CPUs read, tokenise and write partitions while it encodes one (dupq/job/groups.py).
+A partition is encoded as a whole, so the file of its embeddings has the same bits whatever encodes it:
+
+- Ray Data (dupq/job/actors.py), which feeds partitions to a pool of actors that hold the encoder. It is used in large
+  runs and if `encode.actors` is set: its processes take longer to start than a small archive takes to encode;
+- tasks on CPUs, each for a large partition or for several small ones;
+- a process per GPU, for which tasks on CPUs read, tokenise and write partitions while it encodes one.
 
 CPUs and GPUs round differently, so all embeddings of a run are made on one kind of device.
 
@@ -26,11 +29,12 @@ from dupq import kinds, storage, system, tables
 from dupq.encoders.bags import Encoded, batch_slices
 from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, fitness, load, load_words, read_description
 from dupq.errors import DupqError
-from dupq.job import cluster
+from dupq.job import cluster, records
+from dupq.job.actors import Pool
 from dupq.job.gpus import Gpus, if_faster
 from dupq.job.run import Run
 from dupq.job.stage import stage
-from dupq.job.step import Counts, Deferred, StepResult, step
+from dupq.job.step import Counts, Deferred, StepResult, step, unfinished
 from dupq.job.table import Broadcast, Streamed, Table
 from dupq.job.tasks import at_next_step
 from dupq.kinds import JSON, columns, streamed
@@ -53,7 +57,7 @@ _CPU, _GPU = "cpu", "gpu"
 _TEXTS_A_SECOND = {"word_bag": 70_000, "cnn": 20_000, "sentence_transformers": 20}
 _OTHERS = 10_000
 _GPU_TEXTS_A_SECOND, _GPU_SECONDS = 100_000, 5.0  # once its process has begun
-_LARGE_SHARD = 50_000  # questions of a task, at most
+_SHARDS_PER_ACTOR, _LARGE_SHARD = 16, 50_000  # so many shards of so many questions, and starting an actor costs little
 
 
 @stage("fitness", version=1)
@@ -157,7 +161,8 @@ def embed(
     represented = None if questions.representatives is None else Broadcast(questions.representatives)
     embedder = Embedder(encoder, settings.batch_size, bool(gpu_count))
     groups = groups_of(counts, kind, gpu_count)
-    encode = run.map("embeddings", encode_texts, publish=True, gpus=gpu_count, groups=groups)
+    pool = pool_for(settings, [counts[number] for number in unfinished(made)], gpu_count)
+    encode = run.map("embeddings", encode_texts, publish=True, gpus=gpu_count, groups=groups, pool=pool)
     embedded = encode(texts, represented, contents, embedder, sites.names, known)
     run.report.rows_out = embedded.rows
     schema = storage.read_schema(embedded.file(0)).remove_metadata()
@@ -171,6 +176,22 @@ def gpus_to_encode(kind: str, texts: int, gpus: Gpus) -> Gpus:
     return if_faster(gpus, "encoded", on_cpus, on_gpus)
 
 
+def pool_for(settings: EncodeSettings, counts: Sequence[int], gpus: int) -> Pool | None:
+    """Return the pool of actors that encodes shards of so many questions, or None if tasks do.
+
+    It has `encode.actors` actors if that is set, else one per GPU, or per CPU without GPUs. Without Ray there is none,
+    unless several actors are set, which are refused then; nor on a cluster without a CPU yet, which grows for tasks
+    that wait, and would never for its one actor.
+    """
+    actors = settings.actors or gpus or cluster.cpus()
+    if settings.actors < 2 and (cluster.is_in_process() or not (gpus or cluster.widest())):
+        return None
+    # a hundred small sites are no large run
+    enough = len(counts) > actors if settings.actors else sum(counts) >= actors * _SHARDS_PER_ACTOR * _LARGE_SHARD
+    # CPUs are for the tasks that feed an actor with a GPU
+    return Pool(actors, 0 if gpus else 1, 1 if gpus else 0) if enough else None
+
+
 def groups_of(counts: Sequence[int], kind: str, gpus: int) -> list[range]:
     """Return the partitions of each task that encodes texts with a kind of network, given the number of texts in each.
 
@@ -182,6 +203,15 @@ def groups_of(counts: Sequence[int], kind: str, gpus: int) -> list[range]:
         return [every[gpu::gpus] for gpu in every[:gpus]]
     most = min(_LARGE_SHARD, 60 * _TEXTS_A_SECOND.get(kind, _OTHERS))
     return [every[group] for group in batch_slices(np.cumsum([0, *counts]), most)]
+
+
+def check_room_to_encode(settings: EncodeSettings, shards: int, run: str, gpus: Gpus) -> None:
+    """Raise ClusterError, before any work, if a cluster that cannot grow has no room for encoding in the run (URI)."""
+    if cluster.may_grow() or storage.exists(records.record_of(run, embed.name)):
+        return
+    wanted = 0 if device_of(run) == _CPU else gpus.requested or 0  # `auto` uses any GPUs but needs none
+    pool = pool_for(settings, [_LARGE_SHARD] * shards, wanted) or Pool(1, 1, 1 if wanted else 0)
+    cluster.check_fits("encode", pool.cpus, pool.gpus, pool.actors)
 
 
 class Device(TypedDict):

@@ -6,6 +6,7 @@ DUMPS=$(realpath "${1:?usage: run.sh DUMPS OUT}")
 OUT=$(realpath -m "${2:?usage: run.sh DUMPS OUT}")
 PRESET=${PRESET:-dupq}
 WORKERS=${WORKERS:-4}            # of training
+ACTORS=${ACTORS:-0}              # of encoding; 0: in large runs one per GPU or CPU
 BLOCK_ROWS=${BLOCK_ROWS:-200000} # of the search for neighbours; 0: chosen from the memory
 PRECISION=${PRECISION:-0.8}
 MAX_CHANGE=${MAX_CHANGE:-0.2} # from the second run on, a run that differs more from the one before fails
@@ -30,5 +31,5 @@ if [ -f "$OUT/runs/latest.json" ]; then
     PREVIOUS=(--previous "$OUT/runs" --max-change "$MAX_CHANGE" --min-rows-share "$MIN_ROWS_SHARE")
 fi
 dupq dedup --questions "$OUT/questions" "${LINKS[@]}" --encoder "$OUT/encoder" --output "$OUT/runs" "${PREVIOUS[@]}" \
-    --precision "$PRECISION" --set neighbours.block_rows="$BLOCK_ROWS"
+    --precision "$PRECISION" --set encode.actors="$ACTORS" --set neighbours.block_rows="$BLOCK_ROWS"
 dupq prune --output "$OUT/runs" --keep 7 --keep-monthly 12

@@ -70,7 +70,7 @@ def other_node(head: str) -> Iterator[psutil.Process]:
 
 
 class Job:
-    """A job on the cluster."""
+    """A job on the cluster, with one actor where it encodes."""
 
     def __init__(self, head: str, small: Small, output: Path) -> None:
         job = small.job(output)
@@ -79,7 +79,9 @@ class Job:
         self._said = output.with_suffix(".txt")
         self._output = output
         with self._said.open("w") as said:
-            self.process = subprocess.Popen(command, env=ENVIRONMENT, stdout=said, stderr=said)
+            self.process = subprocess.Popen(
+                [*command, "--set", "encode.actors=1"], env=ENVIRONMENT, stdout=said, stderr=said
+            )
 
     def has_done(self, stage: str) -> bool:
         return any(self._output.glob(f"*/stages/{stage}.json"))

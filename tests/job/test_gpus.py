@@ -6,11 +6,12 @@ import subprocess
 import sys
 from typing import NoReturn
 
+import pyarrow as pa
 import pytest
 import torch
 
 from dupq.errors import ClusterError, DupqError
-from dupq.job import cluster, gpus
+from dupq.job import actors, cluster, gpus
 from dupq.job.gpus import NO_GPUS, Gpus, gpus_for
 from dupq.stages.training import fit
 
@@ -133,14 +134,17 @@ def test_tasks_have_the_gpus_that_they_asked_for_and_see_no_others(tmp_path: obj
     assert told["again"] == 1
 
 
-def test_too_little_memory_of_a_gpu_is_one_line_in_training_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_of_a_gpu_is_one_line_in_actors_and_in_training_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: object) -> NoReturn:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 5 GiB.\nmore")
 
+    monkeypatch.setattr(actors, "enter", lambda build: None)
     monkeypatch.setattr(fit.system, "usable", full)
+    actor = actors._Actor({}, full)
     said = r"too little memory \(CUDA out of memory\. Tried to allocate 5 GiB\.\); use one .*training\.batch_size"
-    with pytest.raises(DupqError, match=said):
-        fit._train(None, (0, 2), "cuda:0")
+    for begin in (lambda: actor(pa.table({"partition": [0]})), lambda: fit._train(None, (0, 2), "cuda:0")):
+        with pytest.raises(DupqError, match=said):
+            begin()
 
 
 @pytest.fixture

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import ray
 
 from dupq.archive import Shard
 from dupq.errors import ClusterError
-from dupq.job import cluster, progress, tasks
+from dupq.job import actors, cluster, progress, tasks
 from dupq.job.tasks import Report, run_tasks
 from dupq.stages.training import fit
 
@@ -136,9 +137,12 @@ def test_so_is_one_that_streams(other_nodes: None) -> None:
         tasks.result_of(next(tasks.start_stream(iter, [1])))
 
 
-def test_so_is_one_that_trains() -> None:
+def test_so_is_one_that_trains_or_is_an_actor() -> None:
+    build = {**cluster.build(), "numpy": "0.1"}
     with pytest.raises(ClusterError, match=DIFFERS):
-        fit.train_worker({"build": {**cluster.build(), "numpy": "0.1"}})
+        actors._Actor(build, lambda _: {})(pa.table({"partition": [0]}))
+    with pytest.raises(ClusterError, match=DIFFERS):
+        fit.train_worker({"build": build})
 
 
 def test_the_hash_of_the_source_follows_every_file(tmp_path: Path) -> None:

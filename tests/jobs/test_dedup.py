@@ -336,7 +336,7 @@ def contents(run: Run) -> dict[str, bytes]:
     }
 
 
-def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_blocks(
+def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_and_blocks(
     small_run: Run, small_sample: TrainedSample, tmp_path: Path
 ) -> None:
     copy = tmp_path / small_run.run_id
@@ -354,7 +354,8 @@ def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_blocks(
     lost += (*(f"work/calibration/{name}" for name in own), "work/pairs", "work/partition")
     for gone in lost:
         shutil.rmtree(copy / gone) if (copy / gone).is_dir() else (copy / gone).unlink()
-    finished = dedup(job(small_sample, tmp_path, assignments=(JOINING, "neighbours.block_rows=61")))
+    otherwise = ("encode.actors=1", "neighbours.block_rows=61")
+    finished = dedup(job(small_sample, tmp_path, assignments=(JOINING, *otherwise)))
     assert finished.uri == str(copy)
     assert contents(finished) == contents(small_run)
     assert (copy / "metrics.json").read_bytes() == Path(small_run.path("metrics.json")).read_bytes()
@@ -374,11 +375,11 @@ def sorted_rows(run: Run, name: str, keys: list[str]) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    ("shard_rows", "shards"),
-    [pytest.param(5000, 1, marks=pytest.mark.full), pytest.param(500, 4, marks=pytest.mark.ray)],
+    ("shard_rows", "shards", "actors"),
+    [pytest.param(5000, 1, 1, marks=pytest.mark.full), pytest.param(500, 4, 2, marks=pytest.mark.ray)],
 )
 def test_the_answer_does_not_depend_on_shards_or_workers(
-    joining: Run, trained_sample: TrainedSample, tmp_path: Path, shard_rows: int, shards: int
+    joining: Run, trained_sample: TrainedSample, tmp_path: Path, shard_rows: int, shards: int, actors: int
 ) -> None:
     ingest(IngestJob((trained_sample.dump,), str(tmp_path), assignments=(f"ingest.shard_rows={shard_rows}",)))
     assert len(storage.list_files(f"{tmp_path}/questions")) == shards
@@ -388,7 +389,7 @@ def test_the_answer_does_not_depend_on_shards_or_workers(
             tmp_path / "runs",
             questions=f"{tmp_path}/questions",
             links=f"{tmp_path}/links",
-            assignments=("neighbours.block_rows=600", threshold_of(joining)),
+            assignments=(f"encode.actors={actors}", f"neighbours.block_rows={300 * actors}", threshold_of(joining)),
         )
     )
     for name, keys in SORTED_BY.items():

@@ -70,7 +70,7 @@ def test_an_encoder_that_is_replaced_after_the_check_is_refused(trained_sample: 
         evaluate(asked, checked)
 
 
-@pytest.mark.parametrize("before", ["gpus_for", "make_distinct_texts"])
+@pytest.mark.parametrize("before", ["check_room_to_encode", "make_distinct_texts"])
 def test_an_encoder_that_is_replaced_at_work_leaves_no_embeddings_under_the_name_of_the_other(
     before: str, trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +89,7 @@ def test_an_encoder_that_is_replaced_at_work_leaves_no_embeddings_under_the_name
 
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, before, replaces)
-        if before == "gpus_for":
+        if before == "check_room_to_encode":
             with pytest.raises(DupqError, match=storage.CHANGED):
                 evaluate(asked)
         else:
@@ -103,7 +103,7 @@ def test_an_encoder_that_is_replaced_at_work_leaves_no_embeddings_under_the_name
         wanted.add((run / "embeddings" / "part-00000.parquet").read_bytes())
         shutil.rmtree(tmp_path / "twin")
     assert found == wanted
-    assert len(found) == (1 if before == "gpus_for" else 2)
+    assert len(found) == (1 if before == "check_room_to_encode" else 2)
 
 
 def another_encoder(encoder: str, folder: Path) -> str:

@@ -85,7 +85,7 @@ def test_settings_are_frozen_and_a_changed_copy_is_checked() -> None:
 
 
 def test_settings_that_say_only_how_are_no_part_of_the_answer() -> None:
-    how = ["neighbours.block_rows=9", "training.checkpoint_seconds=0"]
+    how = ["encode.actors=3", "neighbours.block_rows=9", "training.checkpoint_seconds=0"]
     settings, others = config.load(), config.load(assignments=how)
     assert settings != others
     assert config.answer_settings(settings) == config.answer_settings(others)

@@ -1,9 +1,10 @@
-"""Encoding by threads, by tasks and by the process of a GPU, beside one process that takes all steps of each shard."""
+"""The pipeline of Ray Data that encodes, beside one process that takes all steps of each shard."""
 
 import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import ray
 from inline import without_ray
 from random_bag import WORDS, saved_encoder
 
 from dupq import storage, system
 from dupq.encoders.bags import Encoded
-from dupq.job.groups import call_on_gpu
+from dupq.errors import DupqError
+from dupq.job import actors, cluster
+from dupq.job.actors import Pool, call_on_gpu
 from dupq.job.run import Run
 from dupq.job.step import unfinished
 from dupq.job.table import Broadcast, Table
 from dupq.job.tasks import Report
+from dupq.settings.sections import EncodeSettings
 from dupq.stages import embeddings
-from dupq.stages.embeddings import Embedder, encode_texts
+from dupq.stages.embeddings import Embedder, encode_texts, pool_for
 from dupq.system import recording
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.token_arrays import TokenIds
@@ -75,14 +80,16 @@ class Archive:
             None,
         )
 
-    def encode(self, name: str, groups: Groups) -> tuple[Table, Report]:
-        return encode(f"{self.folder}/{name}", self.inputs(), groups)
+    def encode(self, name: str, groups: Groups, pool: Pool | None = None) -> tuple[Table, Report]:
+        return encode(f"{self.folder}/{name}", self.inputs(), groups, pool)
 
 
-def encode(uri: str, inputs: tuple[Any, ...], groups: Groups, gpus: int = 0) -> tuple[Table, Report]:
+def encode(
+    uri: str, inputs: tuple[Any, ...], groups: Groups, pool: Pool | None = None, gpus: int = 0
+) -> tuple[Table, Report]:
     """The table of embeddings, and the report."""
     run = Run(uri, "encode")
-    made = run.map("embeddings", encode_texts, publish=True, gpus=gpus, groups=groups)(*inputs)
+    made = run.map("embeddings", encode_texts, publish=True, gpus=gpus, groups=groups, pool=pool)(*inputs)
     return made, run.report
 
 
@@ -144,9 +151,10 @@ def test_a_gpus_process_has_tasks_read_tokenise_and_write(
     check_bytes(archive, made)
 
 
-def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pool", [pytest.param(None, id="task", marks=pytest.mark.full), Pool(1, 0, 1)])
+def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, pool: Pool | None, tmp_path: Path) -> None:
     """Ray counts a GPU that is not there, and its device is the CPU. The tasks that feed it find a free CPU."""
-    call = (str(tmp_path / "encoded"), archive.inputs(True, OnCPU), groups_of(6), 1)
+    call = (str(tmp_path / "encoded"), archive.inputs(True, OnCPU), groups_of(6), pool, 1)
     (tmp_path / "calls").write_bytes(pickle.dumps(call))
     run = [sys.executable, "-c", WITH_A_GPU, str(tmp_path / "calls")]
     path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
@@ -162,7 +170,53 @@ def test_several_workers_make_what_is_not_whole_as_one_process_does(archive: Arc
     storage.delete(lost)
     whole = list(map(storage.version, kept))
     assert unfinished(made) == [3, 4, 5]
-    again = archive.encode("again", groups_of(3))
+    again = archive.encode("again", groups_of(3), Pool(2, 0.2, 0))
     assert list(map(storage.version, kept)) == whole
-    assert again[1].tasks == 2
+    assert again[1].tasks == len(SHARDS)
     check(archive, again)
+
+
+def test_what_actors_leave_tasks_do(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actors, "run_in_actors", lambda *_: None)  # they died
+    check(archive, archive.encode("left", groups_of(2), Pool(2, 0.2, 0)))
+
+
+@pytest.mark.ray
+def test_an_error_of_an_actor_is_that_of_its_step(tmp_path: Path, ray_started: None) -> None:
+    archive = Archive(tmp_path)
+    storage.write_bytes(archive.texts.file(5), b"damaged")
+    with pytest.raises(DupqError) as alone:
+        archive.encode("alone", [[5]])
+    with pytest.raises(DupqError) as caught:
+        archive.encode("by actors", groups_of(6), Pool(1, 0.2, 0))
+    assert str(caught.value) == str(alone.value)
+    wanted = ray.cluster_resources()["CPU"]
+    for _ in range(600):  # actors end when nothing holds them, soon after
+        if ray.available_resources().get("CPU") == wanted:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"of {wanted} CPUs there are {ray.available_resources()}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "cpus", "least", "actors"),
+    [
+        (EncodeSettings(), 0, 2, 32, 2),  # a small run on CPUs: tasks
+        (EncodeSettings(actors=2), 0, 8, 3, 2),
+        (EncodeSettings(), 4, 64, 64, 4),
+        (EncodeSettings(), 4, 4, 64, 4),
+    ],
+)
+def test_the_pipeline_is_for_actors_that_are_asked_for_and_for_large_runs(
+    settings: EncodeSettings, gpus: int, cpus: int, least: int, actors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"is_in_process": False, "cpus": cpus, "widest": 1.0}.items():
+        monkeypatch.setattr(cluster, name, lambda value=value: value)
+    assert pool_for(settings, [50_000] * (least - 1), gpus) is None
+    pool = pool_for(settings, [50_000] * least, gpus)
+    assert pool is not None
+    assert (pool.actors, pool.gpus) == (actors, 1 if gpus else 0)
+    if gpus:
+        assert pool.cpus == 0  # CPUs are for the tasks that feed it
+    else:
+        assert pool.cpus == 1  # an actor takes all steps, on a CPU of its own

@@ -9,11 +9,20 @@ from inline import without_ray
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.job import cluster, gpus
+from dupq.job.actors import Pool
 from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.run import Run
 from dupq.job.table import Table
+from dupq.settings.sections import EncodeSettings
 from dupq.stages import embeddings
-from dupq.stages.embeddings import device_of, gpus_to_encode, gpus_to_make, groups_of
+from dupq.stages.embeddings import (
+    check_room_to_encode,
+    device_of,
+    gpus_to_encode,
+    gpus_to_make,
+    groups_of,
+    pool_for,
+)
 from dupq.tables import EMBEDDED
 
 MADE_BY = {"torch": "2"}
@@ -62,6 +71,38 @@ def test_what_was_made_by_something_else_is_removed(run: Run) -> None:
     storage.write_bytes(table.file(0), b"")
     gpus_of(run, 0, table)
     assert storage.exists(table.file(0))
+
+
+def pools(
+    monkeypatch: pytest.MonkeyPatch, counts: list[int], settings: EncodeSettings, **of_cluster: object
+) -> Pool | None:
+    """The actors that encode shards of so many questions."""
+    for name, value in of_cluster.items():
+        monkeypatch.setattr(cluster, name, lambda value=value: value)
+    return pool_for(settings, counts, 0)
+
+
+@pytest.mark.parametrize(("shards", "actors"), [(2, None), (3, 2)])
+def test_actors_encode_from_so_many_shards_on(shards: int, actors: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = pools(monkeypatch, [0] * shards, EncodeSettings(actors=2), **MIXED, cpus=2, widest=1.0)
+    assert (pool and pool.actors) == actors
+
+
+@pytest.mark.parametrize(("cpus", "actors"), [(1, 0), (2, 0), (2, 1)])
+def test_without_ray_tasks_encode_however_many_shards_there_are(
+    cpus: int, actors: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = EncodeSettings(actors=actors)
+    with without_ray(cpus):
+        check_room_to_encode(settings, 32, str(tmp_path), NO_GPUS)
+        assert pools(monkeypatch, [0] * 32 if actors else [50_000] * 32, settings) is None
+
+
+@pytest.mark.parametrize(("counts", "widest"), [([7_999] * 100, 1.0), ([50_000] * 32, 0.0)])
+def test_tasks_encode_many_small_shards_and_on_a_cluster_that_has_no_cpu_yet(
+    counts: list[int], widest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pools(monkeypatch, counts, EncodeSettings(), **MIXED, cpus=1, widest=widest) is None
 
 
 @pytest.mark.parametrize(
