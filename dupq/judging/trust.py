@@ -16,6 +16,7 @@ The prior is a reader's measured answers about 200 pairs with labels by people, 
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from scipy.special import betaincinv, expit, logit
 
 from dupq.text.keys import ID_BITS
@@ -123,6 +124,14 @@ def _unused(reason: str, found: float = 0.0, false_yes: float = 0.0) -> Trust:
 def with_answers(p: np.ndarray, added: np.ndarray) -> np.ndarray:
     """Return the probabilities (float64) after answers added so much to the log-odds."""
     return np.asarray(expit(logit(np.clip(p.astype(np.float64), 1e-6, 1 - 1e-6)) + added))
+
+
+def with_answers_of(scored: pa.Table, rows: np.ndarray, added: np.ndarray) -> pa.Table:
+    """Return SCORED after answers about some `rows` (int64, (m,)) added so much to their log-odds."""
+    p = scored["probability"].to_numpy().copy()
+    p[rows] = with_answers(p[rows], added)
+    index = scored.schema.get_field_index("probability")
+    return scored.set_column(index, scored.schema.field(index), pa.array(p))
 
 
 def least_share(right: int, pairs: int) -> float:
