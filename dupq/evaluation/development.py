@@ -55,7 +55,7 @@ class HeldOut(NamedTuple):
     """Titles that training does not read, and the bodies among which each must find its own."""
 
     titles: TokenIds
-    bodies: TokenIds  # first those of the titles, in their order
+    bodies: TokenIds  # first the titles' own, in their order
 
 
 def held_out_keys(keys: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 counts.
 
 The budget is hard: before a call its most expensive outcome is reserved, and afterwards replaced by what the server
-says that it used. The run's ledger has both, so that a job that is killed and repeated goes on with what is left. An
+says that it used. The run's ledger has both, so that a job that is killed and repeated continues with what is left. An
 answer is stored under its name (prompt.py) as soon as it is there, so that such a job pays at most the calls in flight
 twice, and the next night asks only about new pairs.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 KEYS = ("DUPQ_JUDGE_KEY", "OPENAI_API_KEY")
 ONE_MILLION = 1_000_000
-_OVERHEAD = 64  # tokens of a call beside its texts, at most: roles, and names around the schema
+_OVERHEAD = 64  # tokens of a call in addition to its texts, at most: roles, and names around the schema
 _BYTES_PER_TOKEN = 4  # of English, for the estimate; no token is shorter than a byte, for the reserve
 _ANSWER_TOKENS = 65  # of a usual answer, for the estimate
 _RETRIES, _SECONDS = 4, 180.0  # of a call
@@ -254,7 +254,7 @@ _FORMS: tuple[tuple[str, dict[str, object]], ...] = (  # the name of the most to
 async def _reply(
     client: "openai.AsyncOpenAI", endpoint: Endpoint, pair: tuple[Asked, Asked], forms: list[Any]
 ) -> "ChatCompletion":
-    """Return the reply about a pair; removes those of `forms` that the server refuses. Raises openai.OpenAIError."""
+    """Return the reply about a pair; removes `forms` that the server refuses. Raises openai.OpenAIError."""
     import openai
 
     create: Any = client.chat.completions.create  # its type does not take a dict

@@ -135,7 +135,7 @@ def with_answers_of(scored: pa.Table, rows: np.ndarray, added: np.ndarray) -> pa
 
 
 def least_share(right: int, pairs: int) -> float:
-    """Return the share of duplicates among pairs of which people found so many right, at least: 95 times in 100.
+    """Return the least share of duplicates among pairs of which people found `right` right: 95 times in 100.
 
     This is the exact bound (Clopper and Pearson 1934). It holds for pairs like those that were judged.
     """

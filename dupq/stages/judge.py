@@ -9,7 +9,7 @@
     judge              the table that people read
 
 Control pairs are a question and itself, and two questions of a site that are in no asked pair together. They cost a
-twenty-fifth more. Answers are kept beside the runs, so that a later run asks only about new pairs.
+twenty-fifth more. Answers are kept next to the runs, so that a later run asks only about new pairs.
 
 Memory: the texts of asked questions, 1 kB each, and their pairs.
 """
@@ -40,10 +40,10 @@ from dupq.text.keys import ID_BITS, Sites, distinct, pair_indices, pairs_in, row
 
 AskedText = NewType("AskedText", kinds.Key)
 
-ANSWERS = "judge-answers"  # beside the runs
+ANSWERS = "judge-answers"  # a folder next to the runs
 LIKELY, VERDICT, COPY, DIFFERENT = "likely", "verdict", "copy", "different"
 _ASKED_FOR = [LIKELY, VERDICT]  # the others are control pairs
-_CONTROLS = 10  # of each kind and site, and at most one per so many pairs
+_CONTROLS = 10  # of each kind and site, at most, and at most one per this number of pairs
 _OF_QUESTIONS = columns(tables.QUESTIONS, "title", "body_html")
 _SOURCE = pa.schema([*tables.KEYS, *_OF_QUESTIONS])
 _ASKED = columns(tables.JUDGE_ANSWERS, "left", "right", "probability", "kind")
@@ -58,7 +58,7 @@ class Judging:
     endpoint: Endpoint
     pairs: int  # of each site, at most
     code: str  # the setting text.code
-    answers: str  # the folder beside the runs in which answers are kept (URI)
+    answers: str  # the folder next to the runs in which answers are kept (URI)
     required: bool  # whether a judge that fails ends the run
 
 

@@ -1,4 +1,4 @@
-"""Which questions a reranker reads: those of a site's likeliest pairs, or all of a small site.
+"""Which questions a reranker reads: the ends of a site's likeliest pairs, or all of a small site.
 
 odds, cuts  from which probability on a site's pairs are read: its PAIRS likeliest, or more if it is large
 likely      the questions of these pairs, and of pairs with links or verdicts
@@ -7,6 +7,7 @@ chosen      these, all questions of small sites, and a sample by hash: with thei
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -93,10 +94,9 @@ def choose(
     """Return the questions of each shard that are read, and the least probability of the pairs that are."""
     odds = run.map("odds", odds_of)(scored, scope)
     cuts = Broadcast(run.map("cuts", cuts_of)(Streamed(odds), scope))
-    wanted = run.shuffle("wanted", likely_questions, scored.partitions, by="key")(scored, cuts, scope)
-    labelled = run.shuffle("labelled", labelled_questions, scored.partitions, by="key")(calibrated, scope)
-    likely = run.map("likely", each_question)(wanted, labelled)
-    return run.map("chosen", chosen_of)(contents, embedded, Streamed(likely), scope), cuts
+    likely = run.map("likely", likely_questions)(scored, cuts, scope)
+    labelled = run.map("labelled", labelled_questions)(calibrated, scope)
+    return run.map("chosen", chosen_of)(contents, embedded, Streamed(likely), Streamed(labelled), scope), cuts
 
 
 @step(_LIKELY, makes=tables.ODDS)
@@ -140,22 +140,20 @@ def labelled_questions(pairs: pa.Table, scope: Scope) -> pa.Table:
     return _chosen_keys(ends[scope.is_read(ends).all(axis=1)], scope)
 
 
-@step(tables.KEYS, tables.KEYS, makes=tables.KEYS)
-def each_question(questions: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the questions of both tables, each once (KEYS)."""
-    return pa.table([distinct(pa.concat_tables([questions, others])["key"].to_numpy())], schema=tables.KEYS)
-
-
-@step(tables.CONTENT_HASHES, _NAMES, streamed(tables.KEYS), makes=tables.CONTENT_HASHES)
-def chosen_of(contents: pa.Table, embedded: pa.Table, likely: Iterator[pa.Table], scope: Scope) -> pa.Table:
+@step(tables.CONTENT_HASHES, _NAMES, streamed(tables.KEYS), streamed(tables.KEYS), makes=tables.CONTENT_HASHES)
+def chosen_of(
+    contents: pa.Table, embedded: pa.Table, likely: Iterator[pa.Table], labelled: Iterator[pa.Table], scope: Scope
+) -> pa.Table:
     """Return the rows of `contents` (CONTENT_HASHES) of a shard's questions that are read, by key.
 
-    `embedded` names those that have an embedding (`site`, `question_id`), `likely` has questions of all shards (KEYS).
+    `embedded` names the questions that have an embedding (`site`, `question_id`); `likely` and `labelled` have
+    questions of all shards, sorted in each table (KEYS).
     """
     own, keys = keys_in(embedded, scope.sites.names), contents["key"].to_numpy()
-    read = own[scope.is_whole(own) if scope.is_whole(own[:1]).all() else scope.in_sample(own)]
-    is_read = are_among(np.sort(read), keys)
-    for table in likely if not scope.is_whole(own[:1]).all() else ():
+    if scope.is_whole(own[:1]).all():
+        return contents.filter(pa.array(are_among(np.sort(own), keys))).sort_by("key")
+    is_read = are_among(np.sort(own[scope.in_sample(own)]), keys)
+    for table in chain(likely, labelled):
         is_read |= are_among(table["key"].to_numpy(), keys)
     return contents.filter(pa.array(is_read)).sort_by("key")
 

@@ -14,7 +14,7 @@ from run_tables import Question, key_of, on
 
 from dupq.encoders.saved import PARTS
 from dupq.links import Split
-from dupq.stages.measures.links import _lower_bound, link_quality, links_to_measure, pairs_of_linked, searched_links
+from dupq.stages.measures.links import _lower_bound, link_quality, links_to_measure, pairs_of_linked
 from dupq.stages.worklist import TITLES, titles_of
 from dupq.tables import KEY_PAIRS, KEYS, LABELS, PAIRS, REPRESENTATIVES
 from dupq.text.keys import Sites
@@ -48,7 +48,6 @@ def measure(run: Run) -> dict[str, Any] | None:
         return None
     copies = [{"key": key_of(SITES, one), "representative": key_of(SITES, other)} for one, other in run.copies.items()]
     representatives = pa.Table.from_pylist(copies, REPRESENTATIVES)
-    searched = searched_links(found.table, representatives)
     rows = [
         {
             **dict(zip(PAIRS.names[:4], (*left, *right), strict=True)),
@@ -60,7 +59,7 @@ def measure(run: Run) -> dict[str, Any] | None:
         for (left, right), (source, p) in run.pairs.items()
     ]
     pairs = [pa.Table.from_pylist(rows[third::3], PAIRS) for third in range(3)]
-    near = [pairs_of_linked(some, found.second, searched, SITES.names) for some in pairs]
+    near = [pairs_of_linked(some, found.second, found.table, representatives, SITES.names) for some in pairs]
     said = [titles_of(batches_of(run, site), found.table) for site in SITES.names]
     groups = [[key_of(SITES, one) for one in group] for group in run.groups]
     members = sorted((key, min(group)) for group in groups for key in group)
