@@ -236,17 +236,8 @@ CANDIDATES: Schema[kinds.Candidate] = _schema(
 # Candidate pairs with what their texts share, all float32: clusters/evidence.py, Shared. Tags are NaN without tags.
 _SHARED = (
     *("title_cosine", "title_least", "text_cosine", "text_least", "both_ways", "tags", "title_swap", "other_numbers"),
-    *(
-        "other_date",
-        "other_asking",
-        "other_negation",
-        "other_order",
-        "other_words",
-        "same_asking",
-        "other_formulas",
-        "same_asker",
-        "cites",
-    ),
+    *("other_date", "other_asking", "other_negation", "other_order", "other_words", "same_asking", "other_formulas"),
+    *("same_asker", "cites"),
 )
 COMPARED: Schema[kinds.Compared] = _schema(*CANDIDATES, **dict.fromkeys(_SHARED, pa.float32()))
 

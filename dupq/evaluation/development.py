@@ -84,11 +84,7 @@ class TitleBuckets:
     """Buckets of titles and bodies, their order, and what is held out of them; the same for all workers."""
 
     def __init__(
-        self,
-        keys: Sequence[np.ndarray],
-        read: Callable[[int], TitlesAndBodies],
-        settings: Settings,
-        is_measured: bool,
+        self, keys: Sequence[np.ndarray], read: Callable[[int], TitlesAndBodies], settings: Settings, is_measured: bool
     ) -> None:
         """Take the keys of each bucket, and how to `read` one by its number.
 

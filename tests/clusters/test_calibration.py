@@ -361,8 +361,7 @@ def test_by_the_prior_that_ships_a_pair_with_all_evidence_is_likelier_than_one_w
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["other_numbers", "other_date", "other_asking", "other_order", "other_formulas", "same_asker", "cites"],
+    "name", ["other_numbers", "other_date", "other_asking", "other_order", "other_formulas", "same_asker", "cites"]
 )
 def test_by_the_prior_that_ships_each_mark_speaks_against_titles_that_are_the_same(name: str) -> None:
     rest = dict.fromkeys(("text_cosine", "text_least", "both_ways", "tags"), 0.25)

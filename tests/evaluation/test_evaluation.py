@@ -12,12 +12,7 @@ from dupq.evaluation.known_duplicates import (
     retrieval,
     split_by_use,
 )
-from dupq.evaluation.measures import (
-    accuracy,
-    best_accuracy,
-    best_threshold,
-    retrieval_measures,
-)
+from dupq.evaluation.measures import accuracy, best_accuracy, best_threshold, retrieval_measures
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.settings import config
@@ -110,11 +105,7 @@ def test_a_perfect_system_gets_full_marks_and_a_sample_is_counted(monkeypatch: p
     monkeypatch.setattr(known_duplicates, "QUERIES", 6)
     links = np.array([(2 * i, 2 * i + 1) for i in range(10)])
     split = split_by_use(links, Seen(np.array([0]), np.array([2, 4]), links, None), config.load())
-    known = retrieval(
-        {"oracle": Oracle()},
-        split,
-        20,
-    )
+    known = retrieval({"oracle": Oracle()}, split, 20)
     assert (known["test_queries"], known["test_queries_available"]) == (6, 14)
     assert known["retrieval"]["oracle"]["map"] > 0.7
     systems = {"oracle": Oracle(), "given": Oracle()}

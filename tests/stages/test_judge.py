@@ -137,13 +137,7 @@ def test_people_come_first_and_what_they_said_is_a_label(tmp_path: Path) -> None
     assert [(row["left"], row["right"]) for row in rows] == [
         tuple(pair) for pair in pairs[1::-1].tolist()
     ]  # the likelier first
-    assert archive.made.summary["people"] == {
-        "pairs": 2,
-        "agree": 1,
-        "yes": 0,
-        "right": 0,
-        "least_right": 0.0,
-    }
+    assert archive.made.summary["people"] == {"pairs": 2, "agree": 1, "yes": 0, "right": 0, "least_right": 0.0}
 
 
 def test_the_second_night_asks_only_about_new_pairs(tmp_path: Path) -> None:

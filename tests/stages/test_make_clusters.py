@@ -131,11 +131,7 @@ def test_every_question_is_in_one_cluster_that_its_smallest_key_names(tmp_path: 
     night = Night(questions(A, B), [on(A, 3, 2, 7), [(A, 9), (B, 1)], on(B, 5)], {(B, 4): (B, 1), (A, 12): (A, 11)})
     found = make(night, tmp_path)
     assert sorted((row["site"], row["question_id"]) for row in found.clusters) == sorted(night.questions)
-    assert found.ids() == {
-        f"{A}/2": {*on(A, 2, 3, 7)},
-        f"{A}/9": {(A, 9), (B, 1), (B, 4)},
-        f"{A}/11": {*on(A, 11, 12)},
-    }
+    assert found.ids() == {f"{A}/2": {*on(A, 2, 3, 7)}, f"{A}/9": {(A, 9), (B, 1), (B, 4)}, f"{A}/11": {*on(A, 11, 12)}}
     for row in found.clusters:
         group = found.groups()[row["cluster_id"]]
         best = max(group, key=lambda question: (-question[1], question[0] == A))
