@@ -265,7 +265,7 @@ def test_clusters_are_those_of_one_process_that_scores_every_pair(seed: int, set
     assert 2 < sizes(found)[0] < in_components[0]
     assert (report.counts[UNLISTED_SCORED] > 100) == (setting == Setting())
     assert (report.counts[UNLISTED_SCORED] == 0) == (setting.scored_size == 2)
-    assert seed == 2 or (found == slowly(archive, 2)) == (setting.scored_size == 2)  # those pairs decide
+    assert (seed, setting) != (1, Setting()) or found != slowly(archive, 2)  # those pairs decide
 
 
 def test_pairs_that_no_question_lists_are_scored_by_a_reranker_that_has_read_both(tmp_path: Path) -> None:
