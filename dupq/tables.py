@@ -244,9 +244,6 @@ COMPARED: Schema[kinds.Compared] = _schema(*CANDIDATES, **dict.fromkeys(_SHARED,
 # How alike a question's title is to its neighbours' titles: clusters/evidence.py, `title_context`.
 TITLE_CONTEXT: Schema[kinds.TitleContext] = _schema(key=pa.int64(), cosines=pa.int64(), listed=pa.int64())
 
-# Candidate pairs of a site by probability: the upper bits of the float32, which keep the order, and how many there are.
-ODDS: Schema[kinds.Odds] = _schema(site=pa.int32(), bits=pa.uint32(), pairs=pa.int64())
-
 # The least probability of the pairs of a site whose questions a reranker reads.
 CUTS: Schema[kinds.Cut] = _schema(site=pa.int32(), probability=pa.float32())
 

@@ -1,8 +1,8 @@
 """Which questions a reranker reads: the ends of a site's likeliest pairs, or all of a small site.
 
-odds, cuts  from which probability on a site's pairs are read: its PAIRS likeliest, or more if it is large
-likely      the questions of these pairs, and of pairs with links or verdicts
-chosen      these, all questions of small sites, and a sample by hash: with their content hashes
+cuts              from which probability on a site's pairs are read: its PAIRS likeliest, or more if it is large
+likely, labelled  the questions of these pairs, and of pairs with links or verdicts
+chosen            these, all questions of small sites, and a sample by hash: with their content hashes
 """
 
 from collections.abc import Iterator, Sequence
@@ -92,35 +92,32 @@ def choose(
     scope: Scope,
 ) -> tuple[Table[kinds.ContentHash], Broadcast[kinds.Cut]]:
     """Return the questions of each shard that are read, and the least probability of the pairs that are."""
-    odds = run.map("odds", odds_of)(scored, scope)
-    cuts = Broadcast(run.map("cuts", cuts_of)(Streamed(odds), scope))
+    cuts = Broadcast(run.map("cuts", cuts_of)(Streamed(scored), scope))
     likely = run.map("likely", likely_questions)(scored, cuts, scope)
     labelled = run.map("labelled", labelled_questions)(calibrated, scope)
     return run.map("chosen", chosen_of)(contents, embedded, Streamed(likely), Streamed(labelled), scope), cuts
 
 
-@step(_LIKELY, makes=tables.ODDS)
-def odds_of(pairs: pa.Table, scope: Scope) -> pa.Table:
-    """Return how many pairs of sites that are read have which probability (ODDS); a pair counts for its left side."""
-    ends = pairs_in(pairs)
-    rows = scope.is_read(ends).all(axis=1)
-    bits = pairs["probability"].to_numpy()[rows].astype(np.float32).view(np.uint32) >> _DROPPED_BITS
-    keys, counts = np.unique(((ends[rows, 0] >> ID_BITS) << 32) | bits, return_counts=True)
-    return pa.table([(keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.uint32), counts], schema=tables.ODDS)
+@step(streamed(_LIKELY), makes=tables.CUTS)
+def cuts_of(scored: Iterator[pa.Table], scope: Scope) -> pa.Table:
+    """Return the least probability of the pairs of each site that are read (CUTS); a pair counts for its left side.
 
-
-@step(streamed(tables.ODDS), makes=tables.CUTS)
-def cuts_of(odds: Iterator[pa.Table], scope: Scope) -> pa.Table:
-    """Return the least probability of the pairs of each site that are read (CUTS)."""
-    every = pa.concat_tables([tables.ODDS.empty_table(), *odds])
-    table = every.group_by(["site", "bits"]).aggregate([("pairs", "sum")])
-    table = table.sort_by([("site", "ascending"), ("bits", "descending")])
-    owners, bits, counts = (table[name].to_numpy() for name in ("site", "bits", "pairs_sum"))
-    sites, least = np.unique(owners), []
+    Pairs are counted by the upper bits of their probability, which keep the order.
+    """
+    odds, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for pairs in scored:
+        ends = pairs_in(pairs)
+        rows = scope.is_read(ends).all(axis=1)
+        bits = pairs["probability"].to_numpy()[rows].astype(np.float32).view(np.uint32) >> _DROPPED_BITS
+        found = np.unique(((ends[rows, 0] >> ID_BITS) << 32) | bits, return_counts=True)
+        odds.append(found[0])
+        counts.append(found[1])
+    keys, indices = np.unique(np.concatenate(odds), return_inverse=True)
+    totals, sites, least = np.bincount(indices, np.concatenate(counts)), distinct(keys >> 32), []
     for site in sites.tolist():
-        own = owners == site
-        enough = np.flatnonzero(np.cumsum(counts[own]) >= scope.pairs[site])
-        least.append(bits[own][enough[0]] if len(enough) else 0)
+        own = np.flatnonzero(keys >> 32 == site)[::-1]  # the likeliest first
+        enough = np.flatnonzero(np.cumsum(totals[own]) >= scope.pairs[site])
+        least.append(keys[own][enough[0]] & 0xFFFFFFFF if len(enough) else 0)
     return pa.table([sites, (np.array(least, np.uint32) << _DROPPED_BITS).view(np.float32)], schema=tables.CUTS)
 
 

@@ -368,7 +368,7 @@ def test_an_attempt_that_was_cut_off_is_finished_and_gives_the_same_bytes(rerank
     expected = contents(f"{whole.uri}/work/rerank")
     tables = [name for name in expected if not storage.name(name).startswith("_")]  # but for marks, which name the run
     read = []
-    for outputs in (5, 36, 80):
+    for outputs in (5, 30, 80):
         cut = made(tmp_path / f"cut-{outputs}")
         assert cut_off(outputs, cut.ask, reranker)
         READ.clear()
