@@ -159,7 +159,7 @@ def embeddings(dimensions: int, is_lexical: bool) -> Schema[kinds.Embedded]:
     """
     bag = [
         _required("words", pa.list_(pa.int32())),  # ids of its words, ascending; only if the encoder has a lexical part
-        _required("word_weights", pa.list_(EMBEDDING_TYPE)),  # of these words, with length 1; likewise
+        _required("word_weights", pa.list_(EMBEDDING_TYPE)),  # of these words, with length 1
     ]
     return _schema(
         _required("site", pa.string()),  # of the question
@@ -236,25 +236,13 @@ CANDIDATES: Schema[kinds.Candidate] = _schema(
 # Candidate pairs with what their texts share, all float32: clusters/evidence.py, Shared. Tags are NaN without tags.
 _SHARED = (
     *("title_cosine", "title_least", "text_cosine", "text_least", "both_ways", "tags", "title_swap", "other_numbers"),
-    *(
-        "other_date",
-        "other_asking",
-        "other_negation",
-        "other_order",
-        "other_words",
-        "same_asking",
-        "other_formulas",
-        "same_asker",
-        "cites",
-    ),
+    *("other_date", "other_asking", "other_negation", "other_order", "other_words", "same_asking", "other_formulas"),
+    *("same_asker", "cites"),
 )
 COMPARED: Schema[kinds.Compared] = _schema(*CANDIDATES, **dict.fromkeys(_SHARED, pa.float32()))
 
-# How alike a question's title is to those of its neighbours: clusters/evidence.py, `title_context`.
+# How alike a question's title is to its neighbours' titles: clusters/evidence.py, `title_context`.
 TITLE_CONTEXT: Schema[kinds.TitleContext] = _schema(key=pa.int64(), cosines=pa.int64(), listed=pa.int64())
-
-# Candidate pairs of a site by probability: the upper bits of the float32, which keep the order, and how many there are.
-ODDS: Schema[kinds.Odds] = _schema(site=pa.int32(), bits=pa.uint32(), pairs=pa.int64())
 
 # The least probability of the pairs of a site whose questions a reranker reads.
 CUTS: Schema[kinds.Cut] = _schema(site=pa.int32(), probability=pa.float32())
@@ -271,7 +259,7 @@ SCORED: Schema[kinds.Scored] = _schema(
 )
 
 # A judge's answers about pairs (judging/prompt.py, Answer). The probability is that before it was asked; the kind is
-# likely, verdict (people judged the pair), or that of a control pair: copy or different.
+# likely, verdict (people judged the pair), or a control pair's: copy or different.
 JUDGE_ANSWERS: Schema[kinds.Answered] = _schema(
     *_schema(*KEY_PAIRS, probability=pa.float32(), kind=pa.string()),
     pa.field("same", pa.float32()),
@@ -353,7 +341,7 @@ CALIBRATION_PAIRS: Schema[kinds.CalibrationPair] = _schema(
     _required("label", pa.bool_()),  # linked, or judged to be the same
     _required("pairs", pa.float64()),  # number of pairs of the archive that this one represents
     _required("weight", pa.float64()),  # in the likelihood
-    _required("log_rate", pa.float64()),  # ln of the sampling rate of linked pairs over that of others
+    _required("log_rate", pa.float64()),  # ln of the sampling rate of linked pairs over the rate of others
     _required("probability", pa.float64()),
     _required("features", pa.list_(pa.float64(), 22)),
 )

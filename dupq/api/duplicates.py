@@ -42,7 +42,7 @@ from dupq.encoders.saved import Reader
 from dupq.encoders.sentence_models import Reranker, default_reranker, reranker_at, reread_texts, sentence_vectors
 from dupq.errors import DupqError, SettingError
 from dupq.judging.prompt import Asked, asked
-from dupq.judging.trust import LEAST_SURE, fit_trust, to_ask, with_answers
+from dupq.judging.trust import LEAST_SURE, fit_trust, to_ask, with_answers_of
 from dupq.near_duplicates.pairing import near_pairs
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.tiles import Search, block, search_tile
@@ -140,7 +140,7 @@ def _judged(
     scored: pa.Table, judge: Callable[[Asked, Asked], float], titles: list[str], bodies: list[str] | None, code: str
 ) -> tuple[pa.Table, bool]:
     """Return SCORED after a judge's answers about the likeliest pairs, and whether they are used."""
-    keys, p = pairs_in(scored), scored["probability"].to_numpy().copy()
+    keys, p = pairs_in(scored), scored["probability"].to_numpy()
     rows = to_ask(keys, p, np.zeros(len(p), bool), _JUDGED)
     read = {row: asked(titles[row], bodies[row] if bodies else "", code) for row in np.unique(keys[rows]).tolist()}
     answers = [judge(read[left], read[right]) for left, right in keys[rows].tolist()]
@@ -150,9 +150,7 @@ def _judged(
     same = np.array(answers, np.float64)
     none = np.zeros(0)
     trust = fit_trust(same, p[rows], np.full(len(rows), np.nan), none, none)
-    p[rows] = with_answers(p[rows], trust.added(same))
-    index = scored.schema.get_field_index("probability")
-    return scored.set_column(index, scored.schema.field(index), pa.array(p)), not trust.reason
+    return with_answers_of(scored, rows, trust.added(same)), not trust.reason
 
 
 def _encoder(given: object, texts: int) -> TextEncoder | Encode | None:

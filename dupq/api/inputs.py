@@ -176,7 +176,7 @@ def _holds_text(table: object, name: str) -> bool:
     """Return whether a column begins with a text; False for one that cannot be looked at, as it is not read."""
     try:
         return any(isinstance(value, str) for value in values_of(table[name][:_VALUES_CHECKED], "", name))  # type: ignore[index]
-    except (KeyError, TypeError, DupqError):  # its name is no text, or that of several columns; or it is no column
+    except (KeyError, TypeError, DupqError):  # its name is no text, or names several columns; or it is no column
         return False
 
 

@@ -96,7 +96,7 @@ _ARRAYS = ("centres", "scales", "coefficients")  # of a model
 _STEP = 1e-4  # of second derivatives, in units of the spreads
 _SHIPPED = importlib.resources.files("dupq") / "clusters"
 OF_TITLES = str(_SHIPPED / "titles_prior.json")  # learned from titles without bodies
-_REMEDY = "make it anew with benchmarks/prior.py"
+_REMEDY = "make it again with benchmarks/prior.py"
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

@@ -50,7 +50,7 @@ def forest(edges: np.ndarray) -> np.ndarray:
 def forest_of(arrays: Iterable[np.ndarray]) -> np.ndarray:
     """Return edges with the components of all edges in `arrays`: a forest, perhaps with some edges more.
 
-    Memory: that of the largest arrays, or three times the forest: 48 bytes a question in it, however many edges.
+    Memory: the largest arrays, or three times the forest: 48 bytes per question in it, however many edges.
     """
     held, count, most = [np.zeros((0, 2), np.int64)], 0, _EDGES_HELD
     for edges in arrays:

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import regex
-from scipy.special import logit
+from scipy.special import expit, logit
 from typing_extensions import TypedDict
 
 from dupq.clusters.calibration import Calibrated, Model, features_of
 from dupq.clusters.components import components, connected
 from dupq.clusters.evidence import UNLISTED, Words, lifts_of, shared
 from dupq.clusters.partition import partition
-from dupq.clusters.reranking import Reread, cosines_of, probability_with
+from dupq.clusters.reranking import Reread, cosines_of
 from dupq.neighbours.candidates import Nearest, as_neighbours, nearest_in
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import pair_scores
@@ -36,7 +36,7 @@ from dupq.text.title_intent import tells
 _NO_RANK = np.iinfo(np.int32).max  # sorts last
 _STEPS = 1_000  # of probability
 _NO_PAIRS = np.zeros((0, 2), np.int64)
-SCORED_SIZE = 1_000  # in components of up to so many questions every pair is scored, else only candidates
+SCORED_SIZE = 1_000  # questions of a component: in a larger one only candidates are scored, else every pair
 _LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
 Score = Callable[[np.ndarray], np.ndarray]  # from pairs of keys that are no candidates to their probabilities
 _WORD = regex.compile(r"[\w\p{M}][\w\p{M}+#]*")  # Arabic and Hindi have marks within words
@@ -93,14 +93,14 @@ def scored_table(
 
     `read` are a reranker's vectors of those questions that it has read, by ascending key.
     """
-    features, cosines = (
-        features_of(pairs, title_context, scale.reference, scale.k),
-        np.full(len(pairs), np.nan, np.float32),
-    )
+    features = features_of(pairs, title_context, scale.reference, scale.k)
+    cosines = np.full(len(pairs), np.nan, np.float32)
     p = scale.model.probabilities_of(pairs, features)
     if read is not None and scale.reread is not None:
         cosines = cosines_of(read, pairs_in(pairs))
-        p = probability_with(scale.reread, scale.model, pairs, features, p, cosines)
+        rows = np.flatnonzero(np.isfinite(cosines))
+        of_rows = pairs.take(pa.array(rows)), features[rows], cosines[rows].astype(np.float64)
+        p[rows] = expit(scale.reread.log_odds(scale.model, *of_rows))
     ranks, tags = [pairs[f"rank_{side}"].to_numpy() for side in ("left", "right")], pairs["tags"].to_numpy()
     columns = [
         *(pairs[name].combine_chunks() for name in ("left", "right", "similarity")),
@@ -125,7 +125,7 @@ def unlisted(pairs: np.ndarray, embedded: Embeddings, measure: Measure) -> pa.Ta
 def compared(pairs: pa.Table, rows: RowsByKey, words: Words, rarities: np.ndarray) -> pa.Table:
     """Return rows of CANDIDATES with what their texts have in common (COMPARED).
 
-    `rows` finds a question's row of `words` by its key; `rarities` are those of all terms.
+    `rows` finds a question's row of `words` by its key; `rarities` has a value for each term.
     """
     left, right = (rows.find(pairs[side].to_numpy()) for side in ("left", "right"))
     common = shared(words, left, right, rarities)
@@ -291,7 +291,7 @@ class Wording:
     """The evidence for pairs of one archive in a reader's words."""
 
     def __init__(self, language: str, rarities: np.ndarray, questions: int, k: int) -> None:
-        """`rarities` are those of terms, `questions` the size of the archive, `k` how many each question lists."""
+        """Take the rarity of each term, the number of questions in the archive, and of neighbours in a list."""
         self._language, self._stem, self._rarities = language, stems(language), rarities
         self._questions, self._k = questions, k
 

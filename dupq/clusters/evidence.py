@@ -1,9 +1,9 @@
 """The evidence that two questions are duplicates, as features that mean the same for every encoder and archive.
 
 Each training gives an encoder's scores another scale. So a score is seen relative to others: to the best scores of
-other questions, to those of both questions' other neighbours, and by its rank in both directions. The other features
-are shared words, weighted by how rare they are in the archive. Titles are also compared with those of both questions'
-neighbours: where all of them say "How can I …", sharing it means little.
+other questions, to the scores of both questions' other neighbours, and by its rank in both directions. The other
+features are shared words, weighted by how rare they are in the archive. Titles are also compared with the titles of
+both questions' neighbours: where all of them say "How can I …", sharing it means little.
 """
 
 from typing import NamedTuple
@@ -54,7 +54,7 @@ class Shared(NamedTuple):
     """What n pairs have in common (float32). Terms are weighted by their rarity."""
 
     title_cosine: np.ndarray
-    title_least: np.ndarray  # rarity of the shared terms, as a share of that of the side that has more
+    title_least: np.ndarray  # rarity of the shared terms, divided by the larger side's total
     text_cosine: np.ndarray
     text_least: np.ndarray
     both_ways: np.ndarray  # BM25 of the texts for each other over that for themselves: geometric means
@@ -90,7 +90,7 @@ def words_of(table: pa.Table) -> tuple[RowsByKey, Words]:
 
 
 def lifts_of(scores: np.ndarray, highest: float) -> np.ndarray:
-    """Return the lift (float32, (n, k)) of each neighbour of n questions: its score relative to those of the others.
+    """Return the lift (float32, (n, k)) of each neighbour of n questions: its score relative to the others'.
 
     That is (score - mean other score) / (`highest` possible - mean other score). `scores` (n, k) are -inf where there
     are fewer neighbours, whose lift is 0.

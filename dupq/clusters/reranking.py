@@ -2,8 +2,8 @@
 
 The reranker's cosine leads. The log-odds by all other evidence (calibration.py) and five flags, most of them against
 yearly and numbered templates, correct it. Like the first model this one is logistic, was learned on other sites, and is
-moved by the archive's own links and verdicts. A model without a prior of its own has its cosines scaled to those of the
-default one, and a prior twice as wide.
+moved by the archive's own links and verdicts. A model without a prior of its own has its cosines scaled to the
+default model's, and a prior twice as wide.
 
 An archive's own share of duplicates. The prior's sites hold few duplicates, and without labels nothing would tell that
 another archive is full of them. The density of cosines does. In an archive with hardly any duplicates, pairs get rarer
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import expit, logit
+from scipy.special import logit
 
 from dupq.clusters.calibration import FEATURES, KINDS, REREAD, Labelled, Model, Prior, RereadPrior, designed, fit
 from dupq.neighbours.embeddings import Embeddings
@@ -27,8 +27,8 @@ from dupq.text.keys import indices_among
 
 CENTRES = np.array([0.6, -3.0, *[0.0] * (len(REREAD) - 2)])
 SCALES = np.array([0.1, 2.0, *[1.0] * (len(REREAD) - 2)])
-PAIRS, QUESTIONS_PER_PAIR = 1_000, 6  # a site's likeliest pairs that are read; one per so many questions if that's more
-WHOLE = 2_000  # a site of up to so many questions is read whole
+PAIRS, QUESTIONS_PER_PAIR = 1_000, 6  # a site's likeliest pairs that are read; or one per this number of questions
+WHOLE = 2_000  # questions of a site that is read whole, at most
 NEAREST = 5  # by the reranker's vectors, of each question of such a site
 SAMPLE = 800  # questions whose density is measured, of an archive that is not read whole; else WHOLE
 ALIKE, RELATED = 0.75, (0.5, 0.65)  # cosines
@@ -129,7 +129,7 @@ def excess_of(density: Density, prior: RereadPrior) -> float:
 def reread_of(prior: Prior, features: np.ndarray, cosines: np.ndarray, density: Density, is_default: bool) -> Reread:
     """Return the prior's model for an archive: pairs with these features (of FEATURES) and cosines have been read.
 
-    `is_default` says that the cosines are those of the prior's own model. Else they are scaled to its mean and spread,
+    `is_default` says that the cosines are the prior's own model's. Else they are scaled to its mean and spread,
     and the density is not used: what is alike to another model is not known.
     """
     reread, (factor, offset, excess) = prior.reread, (1.0, 0.0, 0.0)
@@ -169,14 +169,3 @@ def fit_reread(
         linked_share=fitted.linked_share,
         excess=start.excess * excess / _EXCESS_SCALE,
     )
-
-
-def probability_with(
-    reread: Reread, first: Model, pairs: pa.Table, features: np.ndarray, p: np.ndarray, cosines: np.ndarray
-) -> np.ndarray:
-    """Return the probability (float64) of rows of COMPARED: `p`, or where both questions are read, that of `reread`."""
-    is_read = np.isfinite(cosines)
-    moved, rows = p.astype(np.float64), np.flatnonzero(is_read)
-    chosen = pairs.take(pa.array(rows))
-    moved[is_read] = expit(reread.log_odds(first, chosen, features[rows], cosines[rows].astype(np.float64)))
-    return moved

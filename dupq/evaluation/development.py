@@ -55,7 +55,7 @@ class HeldOut(NamedTuple):
     """Titles that training does not read, and the bodies among which each must find its own."""
 
     titles: TokenIds
-    bodies: TokenIds  # first those of the titles, in their order
+    bodies: TokenIds  # first the titles' own, in their order
 
 
 def held_out_keys(keys: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
@@ -84,11 +84,7 @@ class TitleBuckets:
     """Buckets of titles and bodies, their order, and what is held out of them; the same for all workers."""
 
     def __init__(
-        self,
-        keys: Sequence[np.ndarray],
-        read: Callable[[int], TitlesAndBodies],
-        settings: Settings,
-        is_measured: bool,
+        self, keys: Sequence[np.ndarray], read: Callable[[int], TitlesAndBodies], settings: Settings, is_measured: bool
     ) -> None:
         """Take the keys of each bucket, and how to `read` one by its number.
 

@@ -69,7 +69,7 @@ class Seen:
     """The known duplicates that an encoder was trained and tuned on, and its own threshold for pairs, if any."""
 
     train: np.ndarray  # keys of questions (int64)
-    development: np.ndarray  # likewise
+    development: np.ndarray  # keys of questions
     development_links: np.ndarray  # int64, shape (m, 2)
     pair_threshold: float | None
 

@@ -42,11 +42,12 @@ def bootstrap_interval(values: np.ndarray, seed: int, resamples: int = 10_000) -
     Values are one per query (float64, (q,)), at least one. The interval accounts only for the choice of the queries,
     which are a sample of all possible ones. To compare two systems on the same queries, pass the differences.
     """
-    generator, count = np.random.default_rng(seed), len(values)
-    batch = max(1, _DRAWN_AT_ONCE // count)
-    sizes = [min(batch, resamples - start) for start in range(0, resamples, batch)]
-    means = [values[generator.integers(0, count, (size, count))].mean(axis=1) for size in sizes]
-    low, high = np.quantile(np.concatenate(means), (0.025, 0.975))
+    from scipy.stats import bootstrap  # slow to import, and only `dupq evaluate` needs it
+
+    if len(values) == 1:
+        return float(values[0]), float(values[0])
+    how = {"n_resamples": resamples, "batch": max(1, _DRAWN_AT_ONCE // len(values)), "method": "percentile"}
+    low, high = bootstrap((values,), np.mean, rng=np.random.default_rng(seed), **how).confidence_interval
     return float(low), float(high)
 
 

@@ -21,7 +21,7 @@ from dupq.text.keys import Sites, pair_indices, pairs_in
 
 BINS = 100  # of the probability, equally wide
 _MILLION = 1_000_000  # probabilities are summed in millionths, so that sums do not depend on the order of files
-_STRATA = 6  # at most, of the joined pairs and likewise of the others
+_STRATA = 6  # at most, of the joined pairs and of the others
 _LEAST = 2  # pairs drawn per stratum, if it has them
 _SMALLEST_SAMPLE = 4
 _TINY = np.finfo(float).tiny
@@ -62,9 +62,9 @@ class Plan:
 
     cells: np.ndarray  # int64, shape (2, BINS): the stratum of each cell of the histogram, -1 for an empty one
     joined: np.ndarray  # bool, (strata,)
-    sizes: np.ndarray  # int64, likewise: pairs in the stratum, at least one
-    probabilities: np.ndarray  # float64, likewise: the mean of the model's
-    drawn: np.ndarray  # int64, likewise
+    sizes: np.ndarray  # int64, (strata,): pairs in the stratum, at least one
+    probabilities: np.ndarray  # float64, (strata,): the model's mean
+    drawn: np.ndarray  # int64, (strata,)
 
 
 def plan(population: np.ndarray, sample: int) -> Plan:

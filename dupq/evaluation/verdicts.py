@@ -133,7 +133,7 @@ def last_verdicts(uris: Iterable[str]) -> tuple[list[Verdict], int]:
 def parse_verdicts(content: bytes | str, source: str) -> list[Verdict]:
     """Return the verdicts of a file in the order of its lines, without lines that are not judged yet.
 
-    The first line names the columns: those of `COLUMNS` in any order, and perhaps TOKEN, which counts before ids;
+    The first line names the columns: all `COLUMNS` in any order, and perhaps TOKEN, which counts before ids;
     others are ignored. Either question of a pair may be on the left. Raises DupqError naming `source` and the line.
     """
     verdicts = []

@@ -2,7 +2,7 @@
 counts.
 
 The budget is hard: before a call its most expensive outcome is reserved, and afterwards replaced by what the server
-says that it used. The run's ledger has both, so that a job that is killed and repeated goes on with what is left. An
+says that it used. The run's ledger has both, so that a job that is killed and repeated continues with what is left. An
 answer is stored under its name (prompt.py) as soon as it is there, so that such a job pays at most the calls in flight
 twice, and the next night asks only about new pairs.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 KEYS = ("DUPQ_JUDGE_KEY", "OPENAI_API_KEY")
 ONE_MILLION = 1_000_000
-_OVERHEAD = 64  # tokens of a call beside its texts, at most: roles, and names around the schema
+_OVERHEAD = 64  # tokens of a call in addition to its texts, at most: roles, and names around the schema
 _BYTES_PER_TOKEN = 4  # of English, for the estimate; no token is shorter than a byte, for the reserve
 _ANSWER_TOKENS = 65  # of a usual answer, for the estimate
 _RETRIES, _SECONDS = 4, 180.0  # of a call
@@ -169,7 +169,7 @@ async def _ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder:
     client = openai.AsyncOpenAI(
         base_url=endpoint.url, api_key=endpoint.key or "none", max_retries=_RETRIES, timeout=_SECONDS, http_client=http
     )
-    calls, queue, turn = _Calls(client, endpoint), iter(range(len(pairs))), asyncio.Lock()
+    forms, queue, turn = [*_FORMS], iter(range(len(pairs))), asyncio.Lock()
 
     async def next_pair() -> int | None:
         """Return the next pair, whose tokens are reserved; None at the end. By turns: the first ones come first."""
@@ -184,20 +184,14 @@ async def _ask(pairs: Sequence[tuple[Asked, Asked]], endpoint: Endpoint, folder:
             reserved = endpoint.most(pairs[index])
             spent = reserved  # of a call that ends without an answer nothing is known but this
             try:
-                answer, spent = await calls.ask(pairs[index], reserved)
+                answer, spent = _answer(await _reply(client, endpoint, pairs[index], forms), pairs[index], reserved)
                 if answer.same is not None or answer.problem == REFUSED:  # others may go better another time
                     await asyncio.to_thread(_store, folder, pairs[index], endpoint.model, answer)
                 asking.answers[index] = answer
-            except openai.APIStatusError as error:
-                spent = Spent()  # refused: not paid
-                asking.trouble = asking.trouble or _said(error, endpoint.key)
-            except openai.APIConnectionError as error:
-                timed_out = isinstance(error, openai.APITimeoutError)
-                spent = reserved if timed_out else Spent()
-                what = f"no answer within {_SECONDS:.0f} s" if timed_out else "the connection failed or broke off"
-                asking.trouble = asking.trouble or f"{what}, after {_RETRIES} retries"
             except openai.OpenAIError as error:
-                asking.trouble = asking.trouble or f"not an answer of a chat endpoint ({_short(error, endpoint.key)})"
+                if isinstance(error, openai.APIStatusError | openai.APIConnectionError):
+                    spent = reserved if isinstance(error, openai.APITimeoutError) else Spent()  # refused: not paid
+                asking.trouble = asking.trouble or _said(error, endpoint.key)
             finally:
                 await budget.settle(reserved, spent)
             given = [answer for answer in asking.answers if answer is not None]
@@ -245,54 +239,36 @@ class _Budget:
         return in_tokens and (limits.is_here or not limits.dollars or limits.cost(held) <= limits.dollars)
 
 
-# What servers know differs, so a request that is refused as such is asked with less: the schema of the answer and the
-# probabilities of tokens first, then names of parameters of older and newer models.
-class _Form(NamedTuple):
-    """What a request says besides the prompt."""
-
-    schema: bool
-    logprobs: bool
-    temperature: float | None
-    limit: str  # the name of the most tokens
-
-
-_FORMS = (
-    _Form(True, True, 0.0, "max_tokens"),
-    _Form(True, False, 0.0, "max_tokens"),
-    _Form(True, False, None, "max_completion_tokens"),
-    _Form(False, False, 0.0, "max_tokens"),
+# Servers know different parameters, so a request that is refused as such is asked with others: without the
+# probabilities of tokens, then with the names of newer models, then without the schema of the answer.
+_SCHEMA = {"name": "answer", "strict": True, "schema": ANSWER_SCHEMA}
+_IN_JSON = {"response_format": {"type": "json_schema", "json_schema": _SCHEMA}}
+_FORMS: tuple[tuple[str, dict[str, object]], ...] = (  # the name of the most tokens, and other parameters
+    ("max_tokens", {**_IN_JSON, "temperature": 0.0, "logprobs": True, "top_logprobs": _TOP}),
+    ("max_tokens", {**_IN_JSON, "temperature": 0.0}),
+    ("max_completion_tokens", _IN_JSON),
+    ("max_tokens", {"temperature": 0.0}),
 )
 
 
-class _Calls:
-    """Calls to one server, in the form that it takes."""
+async def _reply(
+    client: "openai.AsyncOpenAI", endpoint: Endpoint, pair: tuple[Asked, Asked], forms: list[Any]
+) -> "ChatCompletion":
+    """Return the reply about a pair; removes `forms` that the server refuses. Raises openai.OpenAIError."""
+    import openai
 
-    def __init__(self, client: "openai.AsyncOpenAI", endpoint: Endpoint) -> None:
-        self._client, self._endpoint, self._form = client, endpoint, 0
-
-    async def ask(self, pair: tuple[Asked, Asked], most: Spent) -> tuple[Answer, Spent]:
-        """Return the answer about a pair, and the tokens that it took. Raises openai.OpenAIError."""
-        import openai
-
-        create: Any = self._client.chat.completions.create  # its type does not take a dict
-        while True:
-            form = self._form
-            try:
-                return _answer(await create(**self._request(pair, _FORMS[form])), pair, most)
-            except (openai.BadRequestError, openai.UnprocessableEntityError):
-                if form + 1 == len(_FORMS):
-                    raise
-                self._form = max(self._form, form + 1)
-
-    def _request(self, pair: tuple[Asked, Asked], form: _Form) -> dict[str, object]:
-        request: dict[str, object] = {"model": self._endpoint.model, "messages": messages(*pair)}
-        request[form.limit] = self._endpoint.max_tokens
-        if form.schema:
-            schema = {"name": "answer", "strict": True, "schema": ANSWER_SCHEMA}
-            request["response_format"] = {"type": "json_schema", "json_schema": schema}
-        if form.logprobs:
-            request |= {"logprobs": True, "top_logprobs": _TOP}
-        return request | ({} if form.temperature is None else {"temperature": form.temperature})
+    create: Any = client.chat.completions.create  # its type does not take a dict
+    while True:
+        limit, more = form = forms[0]
+        try:
+            request = {"model": endpoint.model, "messages": messages(*pair), limit: endpoint.max_tokens}
+            reply: ChatCompletion = await create(**request, **more)
+            return reply
+        except (openai.BadRequestError, openai.UnprocessableEntityError):
+            if form is _FORMS[-1]:
+                raise
+            if form is forms[0]:
+                del forms[0]
 
 
 def _answer(reply: "ChatCompletion", pair: tuple[Asked, Asked], most: Spent) -> tuple[Answer, Spent]:
@@ -315,9 +291,16 @@ def _answer(reply: "ChatCompletion", pair: tuple[Asked, Asked], most: Spent) -> 
     return answer._replace(model=model), spent
 
 
-def _said(error: "openai.APIStatusError", key: str) -> str:
-    """Return what a status means, in one line."""
-    status = error.status_code
+def _said(error: "openai.OpenAIError", key: str) -> str:
+    """Return what went wrong, in one line."""
+    import openai
+
+    if isinstance(error, openai.APITimeoutError):
+        return f"no answer within {_SECONDS:.0f} s, after {_RETRIES} retries"
+    if isinstance(error, openai.APIConnectionError):
+        return f"the connection failed or broke off, after {_RETRIES} retries"
+    if not isinstance(error, openai.APIStatusError):
+        return f"not an answer of a chat endpoint ({_short(error, key)})"
     means = {
         401: "the key is not accepted",
         403: "the key may not use this model",
@@ -325,8 +308,8 @@ def _said(error: "openai.APIStatusError", key: str) -> str:
         410: "the endpoint is gone",
         429: f"too many requests, or no credit left, after {_RETRIES} retries",
     }
-    meaning = means.get(status, "the server failed" if status >= 500 else "refused")
-    return f"HTTP {status}: {meaning} ({_short(error, key)})"
+    meaning = means.get(error.status_code, "the server failed" if error.status_code >= 500 else "refused")
+    return f"HTTP {error.status_code}: {meaning} ({_short(error, key)})"
 
 
 def _short(error: Exception, key: str) -> str:

@@ -164,7 +164,7 @@ def _last_object(content: str) -> Json | None:
 def expected_number(tokens: Sequence[Json]) -> float | None:
     """Return the mean of `same` over the tokens that a model weighed there; None if they do not tell.
 
-    `tokens` are those of the reply, each with `token` and `top_logprobs`. They tell where the whole number is one
+    `tokens` are the reply's, each with `token` and `top_logprobs`. They tell where the whole number is one
     token, as with most tokenisers up to 999.
     """
     texts = [str(token["token"]) for token in tokens]

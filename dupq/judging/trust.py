@@ -16,6 +16,7 @@ The prior is a reader's measured answers about 200 pairs with labels by people, 
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from scipy.special import betaincinv, expit, logit
 
 from dupq.text.keys import ID_BITS
@@ -125,8 +126,16 @@ def with_answers(p: np.ndarray, added: np.ndarray) -> np.ndarray:
     return np.asarray(expit(logit(np.clip(p.astype(np.float64), 1e-6, 1 - 1e-6)) + added))
 
 
+def with_answers_of(scored: pa.Table, rows: np.ndarray, added: np.ndarray) -> pa.Table:
+    """Return SCORED after answers about some `rows` (int64, (m,)) added so much to their log-odds."""
+    p = scored["probability"].to_numpy().copy()
+    p[rows] = with_answers(p[rows], added)
+    index = scored.schema.get_field_index("probability")
+    return scored.set_column(index, scored.schema.field(index), pa.array(p))
+
+
 def least_share(right: int, pairs: int) -> float:
-    """Return the share of duplicates among pairs of which people found so many right, at least: 95 times in 100.
+    """Return the least share of duplicates among pairs of which people found `right` right: 95 times in 100.
 
     This is the exact bound (Clopper and Pearson 1934). It holds for pairs like those that were judged.
     """

@@ -7,6 +7,7 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import SettingError
 from dupq.report.summary import duration, memory
+from dupq.runs.figures import aligned
 from dupq.runs.reader import Run
 
 # A stage's seconds grow with this power of the number of questions: measured from 100,000 to a million made questions
@@ -67,7 +68,7 @@ class _Measured(NamedTuple):
 
 
 def plan(run: Run, questions: int) -> Plan:
-    """Return what a run over so many questions would take. Raises SettingError if `run` is nothing to plan from."""
+    """Return what a run over `questions` questions would take. Raises SettingError if `run` is nothing to plan from."""
     if run.manifest["inputs"].get("previous"):
         raise SettingError(
             f"--run {run.uri}: it builds on an earlier run, so its times are of what was new; give another run"
@@ -133,13 +134,9 @@ def text_of(planned: Plan, run_questions: int) -> str:
         rows.append((stage["name"], *seconds, growth, memory(stage["run_task_mb"])))
     sums = (sum(stage["run_seconds"] for stage in stages), sum(stage["seconds"] for stage in stages))
     rows.append(("all", *map(duration, sums), "", ""))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     source = f"the {before:,} of {planned['run']}" if is_own else f"a measured run of {before:,} on two cores"
-    lines = [f"{questions:,} questions, from {source}", ""]
-    for name, *cells in rows:
-        shown = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
-        lines.append("  ".join([name.ljust(widths[0]), *shown]).rstrip())
-    lines += ["", f"The run's folder: {memory(planned['disk_bytes'] / 1e6)}."]
+    lines = [f"{questions:,} questions, from {source}", "", *aligned(rows, 1), ""]
+    lines.append(f"The run's folder: {memory(planned['disk_bytes'] / 1e6)}.")
     if is_own:
         lines[-1] += " Times are for the machines of that run."
     else:

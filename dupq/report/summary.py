@@ -1,4 +1,4 @@
-"""A run in words: its summary for the terminal, values as a reader sees them, and the commands to go on with."""
+"""A run in words: its summary for the terminal, values as a reader sees them, and the commands to continue with."""
 
 import shlex
 import shutil

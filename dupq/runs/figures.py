@@ -18,7 +18,7 @@ from dupq.runs.reader import Run, read_metrics
 from dupq.storage import read_or_none
 from dupq.system import thread_map
 
-FILE = "dupq.prom"  # beside latest.json: its figures are those of the run that succeeded last
+FILE = "dupq.prom"  # next to latest.json, with the figures of the run that succeeded last
 Figures = dict[str, float | Mapping[str, float] | None]  # None: not measured
 _HELP = {
     "last_success_timestamp_seconds": "When the latest run succeeded",
@@ -65,8 +65,7 @@ def _rejected_rows(questions: str) -> int | None:
     archive = read_or_none(storage.join(storage.parent(questions), "manifest.json"), _Archive)
     if archive is None:
         return None
-    counted = (site.get(name) or 0 for site in archive["sites"].values() for name in ("rejects", "link_rejects"))
-    return sum(counted)
+    return sum(site.get(name) or 0 for site in archive["sites"].values() for name in ("rejects", "link_rejects"))
 
 
 def text_of(figures: Figures) -> str:
@@ -85,7 +84,7 @@ def text_of(figures: Figures) -> str:
 
 
 def write(run: str) -> None:
-    """Write the figures of a run that has just succeeded beside latest.json."""
+    """Write the figures of a run that has just succeeded next to latest.json."""
     storage.write_bytes(storage.join(storage.parent(run), FILE), text_of(figures_of(run)).encode())
 
 
@@ -99,38 +98,37 @@ def listing(output: str, now: datetime) -> list[dict[str, object]]:
 
 def _listed(output: str, run: KnownRun) -> dict[str, object]:
     uri = storage.join(output, run.run_id)
-    own = {"run": run.run_id, "state": str(run.state), "finished" if run.is_whole else "touched": _iso(run.touched)}
+    when = run.touched.astimezone(UTC).isoformat(timespec="seconds")
+    own = {"run": run.run_id, "state": str(run.state), "finished" if run.is_whole else "touched": when}
     figures: Mapping[str, object] = {}
     with contextlib.suppress(DupqError):  # one run that has lost its measures hides no others
         figures = figures_of(uri) if run.is_whole else {}
     return {**own, "size_bytes": run.size, "previous": run.previous, **figures}
 
 
-def _iso(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="seconds")
-
-
 def table(listed: Sequence[Mapping[str, object]]) -> str:
     """Return the runs as lines under a heading."""
-    rows: list[tuple[str, ...]] = [
+    rows: list[Sequence[str]] = [
         ("run", "state", "finished (UTC)", "questions", "groups", "right (est.)", "changed", "size")
     ]
+    shown = {"questions": ",", "groups": ",", "expected_precision": ".0%", "changed_share": ".0%"}
     for run in listed:
-        counts = (_number(run.get(name), ",") for name in ("questions", "groups"))
-        shares = (_number(run.get(name), ".0%") for name in ("expected_precision", "changed_share"))
-        when = str(run.get("finished", ""))[:16].replace("T", " ")
-        rows.append(
-            (str(run["run"]), str(run["state"]), when, *counts, *shares, size_of(float(str(run["size_bytes"]))))
-        )
+        cells = ["" if run.get(name) is None else format(run[name], how) for name, how in shown.items()]
+        when, size = str(run.get("finished", ""))[:16].replace("T", " "), size_of(float(str(run["size_bytes"])))
+        rows.append((str(run["run"]), str(run["state"]), when, *cells, size))
+    return "\n".join(aligned(rows, 3))
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Return rows of a table as lines; the first `left` columns are flush left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) if at < 3 else cell.rjust(width) for at, (cell, width) in enumerate(cells))
-        for cells in (list(zip(row, widths, strict=True)) for row in rows)
-    )
-
-
-def _number(value: object, how: str) -> str:
-    return "" if value is None else format(value, how)
+    return [
+        "  ".join(
+            cell.ljust(width) if at < left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def status(uri: str, now: datetime) -> dict[str, object]:

@@ -31,7 +31,7 @@ _SITE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
 
 
 def run_at(uri: str | os.PathLike[str]) -> str:
-    """Return the folder `uri`, or that of the latest run if `uri` is a folder of runs."""
+    """Return the folder `uri`, or the latest run's folder if `uri` is a folder of runs."""
     folder = storage.absolute(uri)
     pointer = storage.join(folder, "latest.json")
     if not storage.exists(pointer):
@@ -144,7 +144,7 @@ class Run:
 
     @cached_property
     def links(self) -> TableView:
-        """The archive's links, as they are now; those of type duplicate are the known duplicates.
+        """The archive's links, as they are now; links of type duplicate are the known duplicates.
 
         Raises DupqError if the run was made without --links.
         """

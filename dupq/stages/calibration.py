@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import kinds
-from dupq.clusters.calibration import OF_TITLES, Calibrated, Labelled, Prior, features_of, fit, own_share, read_prior
+from dupq.clusters.calibration import OF_TITLES, Calibrated, Labelled, features_of, fit, own_share, read_prior
 from dupq.clusters.decision import compared, listed_rows, undirected
 from dupq.clusters.evidence import Words, title_context, title_cosines, titles_only, words_of
 from dupq.encoders.saved import Fitness
@@ -171,9 +171,10 @@ def calibration(
     alike = title_context(directed["query"].to_numpy(), title_cosines(words.titles, queries, listed, rarity))
     evidence = compared(candidates.take(pa.array(pairs.rows)), rows_by_key, words, rarity)
     features = features_of(evidence, alike, reference, basis.k)
-    known = labelled(pairs, evidence, features, prior)
-    pairs = pairs._replace(weights=known.weights)
-    model = fit(known, prior)
+    # pairs that titles alone decide say nothing of open ones; the prior was learned without them too
+    is_open = (evidence["same_asking"].to_numpy() == 0) | (prior.model.same_asking == 0)
+    pairs = pairs._replace(weights=pairs.weights * is_open)
+    model = fit(Labelled(features, pairs.labels, pairs.weights, pairs.is_judged, pairs.log_rates), prior)
     probabilities = model.probabilities_of(evidence, features)
     scores = evidence["similarity"].to_numpy().astype(np.float64)
     record: Calibrated = {
@@ -259,15 +260,6 @@ def _weight(sets: np.ndarray, is_linked: np.ndarray) -> float:
     """Return a pair's weight: together the linked pairs weigh as much as one per set, in both directions."""
     pairs = np.unique(sets[is_linked], return_counts=True)[1]
     return float(np.minimum(pairs, 2).sum() / pairs.sum()) if len(pairs) else 1.0
-
-
-def labelled(pairs: SampledPairs, evidence: pa.Table, features: np.ndarray, prior: Prior) -> Labelled:
-    """Return what the model is fitted to. Pairs that titles alone decide weigh nothing: they say nothing of open ones.
-
-    The prior was learned without such pairs too.
-    """
-    is_open = (evidence["same_asking"].to_numpy() == 0) | (prior.model.same_asking == 0)
-    return Labelled(features, pairs.labels, pairs.weights * is_open, pairs.is_judged, pairs.log_rates)
 
 
 def _are_titles(words: Words, rows: np.ndarray) -> bool:

@@ -209,7 +209,7 @@ def by_cluster(figures: pa.Table) -> pa.Table:
 def clusters_of(
     texts: pa.Table, members: pa.Table, alone: pa.Table, site_names: list[str], threshold: float
 ) -> pa.Table:
-    """Return CLUSTERS of the questions of a shard; `members` are those of the archive that are in clusters."""
+    """Return CLUSTERS of the questions of a shard; `members` are the archive's questions in clusters."""
     sites, keys = Sites(site_names), texts["key"].to_numpy()
     rows, is_member = indices_among(members["key"].to_numpy(), keys)
     own = members.take(pa.array(rows, mask=~is_member))  # null where a question is in no cluster
@@ -247,7 +247,7 @@ def _criteria(members: np.ndarray, rows: pa.Table, links: str | None, sites: Sit
 
 
 def with_earlier(members: pa.Table, previous: str, site_names: list[str]) -> tuple[Clustering, Clustering, Sites]:
-    """Return the clusters of MEMBERS, those of the earlier run at `previous`, and the sites of both runs."""
+    """Return the clusters of MEMBERS and of the earlier run at `previous`, and the sites of both runs."""
     sites = Sites([*site_names, *(read_metrics(previous).get("sites") or ())])
     keys, ids = (rekey(members[name].to_numpy(), site_names, sites.names) for name in ("key", "id"))
     return Clustering(keys, ids), read_clusters(storage.join(previous, "clusters"), sites), sites

@@ -9,7 +9,7 @@
     judge              the table that people read
 
 Control pairs are a question and itself, and two questions of a site that are in no asked pair together. They cost a
-twenty-fifth more. Answers are kept beside the runs, so that a later run asks only about new pairs.
+twenty-fifth more. Answers are kept next to the runs, so that a later run asks only about new pairs.
 
 Memory: the texts of asked questions, 1 kB each, and their pairs.
 """
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from dupq import kinds, storage, tables
 from dupq.errors import GateError
-from dupq.evaluation.sampling import Judged
+from dupq.evaluation.sampling import Judged, verdicts_of
 from dupq.job.records import Measures
 from dupq.job.run import Run
 from dupq.job.stage import stage
@@ -33,16 +33,17 @@ from dupq.job.step import StepResult, step
 from dupq.job.table import Broadcast, Shards, Table
 from dupq.judging.client import Asking, Endpoint, ask, key_from_environment, known_answers
 from dupq.judging.prompt import Answer, Asked, asked
-from dupq.judging.trust import YES, Trust, fit_trust, least_share, to_ask, with_answers
+from dupq.judging.trust import YES, Trust, fit_trust, least_share, to_ask, with_answers, with_answers_of
 from dupq.kinds import JSON, Schema, columns, streamed
 from dupq.settings.sections import JudgeSettings
 from dupq.text.keys import ID_BITS, Sites, distinct, pair_indices, pairs_in, rows_among
 
 AskedText = NewType("AskedText", kinds.Key)
 
-ANSWERS = "judge-answers"  # beside the runs
+ANSWERS = "judge-answers"  # a folder next to the runs
 LIKELY, VERDICT, COPY, DIFFERENT = "likely", "verdict", "copy", "different"
-_CONTROLS = 10  # of each kind and site, and at most one per so many pairs
+_ASKED_FOR = [LIKELY, VERDICT]  # the others are control pairs
+_CONTROLS = 10  # of each kind and site, at most, and at most one per this number of pairs
 _OF_QUESTIONS = columns(tables.QUESTIONS, "title", "body_html")
 _SOURCE = pa.schema([*tables.KEYS, *_OF_QUESTIONS])
 _ASKED = columns(tables.JUDGE_ANSWERS, "left", "right", "probability", "kind")
@@ -57,7 +58,7 @@ class Judging:
     endpoint: Endpoint
     pairs: int  # of each site, at most
     code: str  # the setting text.code
-    answers: str  # the folder beside the runs in which answers are kept (URI)
+    answers: str  # the folder next to the runs in which answers are kept (URI)
     required: bool  # whether a judge that fails ends the run
 
 
@@ -110,10 +111,7 @@ def judging_of(settings: JudgeSettings, code: str, run: str, required: bool) -> 
 @step(columns(tables.SCORED, "left", "right", "probability"), makes=_ASKED)
 def likeliest_pairs(scored: pa.Table, people: Judged, most: int) -> pa.Table:
     """Return the `most` likeliest pairs of each site that are not certain, and all that people judged (_ASKED)."""
-    keys, p = pairs_in(scored), scored["probability"].to_numpy()
-    judged = pair_indices(keys, people.pairs[people.verdicts >= 0])
-    is_judged = np.zeros(len(keys), bool)
-    is_judged[judged[judged >= 0]] = True
+    keys, p, is_judged = pairs_in(scored), scored["probability"].to_numpy(), verdicts_of(scored, people)[0] >= 0
     rows = to_ask(keys, p, is_judged, most)
     return pa.table([*keys[rows].T, p[rows], np.where(is_judged[rows], VERDICT, LIKELY)], schema=_ASKED)
 
@@ -238,30 +236,21 @@ def _answers_table(pairs: pa.Table, answers: Sequence[Answer | None]) -> pa.Tabl
 @step(tables.JUDGE_ANSWERS, makes=JSON)
 def trust_of(answers: pa.Table, people: Judged) -> Measures:
     """Return what answers are worth, by site and answering model, and how often people agree (JSON)."""
-    same, groups = usable(answers), _groups(answers)
-    labels = labels_of(answers, people)
+    same, groups, verdicts = usable(answers), _groups(answers), verdicts_of(answers, people)[0]
+    labels = np.where(verdicts >= 0, verdicts, np.nan)  # 1 the same, 0 different
     p, kinds_of = answers["probability"].to_numpy().astype(np.float64), answers["kind"].to_numpy(zero_copy_only=False)
-    asked_for = np.isin(kinds_of, [LIKELY, VERDICT])
     fitted: Measures = {}
-    for group in sorted(set(groups)):
-        own = np.array([name == group for name in groups])
-        kinds_in = [own & (kinds_of == kind) for kind in (COPY, DIFFERENT)]
-        rows = own & asked_for
-        fitted[group] = fit_trust(same[rows], p[rows], labels[rows], *(same[kind] for kind in kinds_in))._asdict()
+    for group in np.unique(groups).tolist():
+        rows, *controls = (
+            np.flatnonzero((groups == group) & np.isin(kinds_of, some)) for some in (_ASKED_FOR, [COPY], [DIFFERENT])
+        )
+        fitted[group] = fit_trust(same[rows], p[rows], labels[rows], *(same[own] for own in controls))._asdict()
     known = np.isfinite(labels) & np.isfinite(same)
-    agree = int(((same >= YES) == (labels == 1))[known].sum())
-    said_yes = known & (same >= YES)
-    right = int((labels[said_yes] == 1).sum())
-    return {
-        "trust": fitted,
-        "people": {
-            "pairs": int(known.sum()),
-            "agree": agree,
-            "yes": int(said_yes.sum()),
-            "right": right,
-            "least_right": least_share(right, int(said_yes.sum())),
-        },
-    }
+    said_yes = same[known] >= YES
+    yes, right = int(said_yes.sum()), int((labels[known][said_yes] == 1).sum())
+    agree = int((said_yes == (labels[known] == 1)).sum())
+    people_say = {"pairs": int(known.sum()), "agree": agree, "yes": yes, "right": right}
+    return {"trust": fitted, "people": {**people_say, "least_right": least_share(right, yes)}}
 
 
 def usable(answers: pa.Table) -> np.ndarray:
@@ -273,28 +262,17 @@ def usable(answers: pa.Table) -> np.ndarray:
     return np.where(answers["odd"].to_numpy(zero_copy_only=False), np.nan, same)
 
 
-def labels_of(answers: pa.Table, people: Judged) -> np.ndarray:
-    """Return what people said about rows of JUDGE_ANSWERS: 1 the same, 0 different, NaN nothing or unsure."""
-    rows = pair_indices(np.asarray(people.pairs), pairs_in(answers)) if len(people.pairs) else None
-    labels = np.full(len(answers), np.nan)
-    if rows is not None:
-        known = rows >= 0
-        verdicts = people.verdicts[rows[known]]
-        labels[known] = np.where(verdicts >= 0, verdicts, np.nan)
-    return labels
-
-
-def _groups(answers: pa.Table) -> list[str]:
-    """Return the name of the site and model of each row of JUDGE_ANSWERS, as a key of `trust`."""
+def _groups(answers: pa.Table) -> np.ndarray:
+    """Return the site and model of each row of JUDGE_ANSWERS (str), as they are named in `trust`."""
     sites = (pairs_in(answers)[:, 0] >> ID_BITS).tolist()
-    return [f"{site} {model}" for site, model in zip(sites, answers["model"].to_pylist(), strict=True)]
+    return np.array([f"{site} {model}" for site, model in zip(sites, answers["model"].to_pylist(), strict=True)], str)
 
 
 def added_of(answers: pa.Table, trust: Measures) -> np.ndarray:
     """Return what each row of JUDGE_ANSWERS adds to the log-odds (float64)."""
     same, groups, added = usable(answers), _groups(answers), np.zeros(len(answers))
     for group, fitted in trust["trust"].items():
-        own = np.array([name == group for name in groups], bool)
+        own = groups == group
         added[own] = Trust(**fitted).added(same[own])
     return added
 
@@ -302,13 +280,10 @@ def added_of(answers: pa.Table, trust: Measures) -> np.ndarray:
 @step(tables.SCORED, tables.JUDGE_ANSWERS, makes=tables.SCORED)
 def judged_pairs(scored: pa.Table, answers: pa.Table, trust: Measures) -> pa.Table:
     """Return SCORED with the probabilities after the judge's answers."""
-    answers = answers.filter(pc.is_in(answers["kind"], pa.array([LIKELY, VERDICT])))
-    keys, added = pairs_in(scored), added_of(answers, trust)
-    rows = pair_indices(keys, pairs_in(answers))
-    p, here = scored["probability"].to_numpy().copy(), rows >= 0
-    p[rows[here]] = with_answers(p[rows[here]], added[here])
-    index = scored.schema.get_field_index("probability")
-    return scored.set_column(index, scored.schema.field(index), pa.array(p, pa.float32()))
+    answers = answers.filter(pc.is_in(answers["kind"], pa.array(_ASKED_FOR)))
+    rows = pair_indices(pairs_in(scored), pairs_in(answers))
+    here = rows >= 0
+    return with_answers_of(scored, rows[here], added_of(answers, trust)[here])
 
 
 @step(tables.JUDGE_ANSWERS, makes=tables.JUDGEMENTS)
@@ -316,7 +291,7 @@ def judge_table(answers: pa.Table, sites: Sites, trust: Measures) -> pa.Table:
     """Return the answers as people read them (JUDGEMENTS), the likeliest pairs first."""
     p = answers["probability"].to_numpy()
     after = with_answers(p, added_of(answers, trust)).astype(np.float32)
-    after = np.where(np.isin(answers["kind"].to_numpy(zero_copy_only=False), [LIKELY, VERDICT]), after, p)
+    after = np.where(np.isin(answers["kind"].to_numpy(zero_copy_only=False), _ASKED_FOR), after, p)
     ends = (column for side in pairs_in(answers).T for column in sites.columns(side))
     rest = [answers[name] for name in ("kind", *tables.JUDGE_ANSWERS.names[len(_ASKED) :])]
     table = pa.table([*ends, answers["probability"], pa.array(after), *rest], schema=tables.JUDGEMENTS)

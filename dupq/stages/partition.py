@@ -105,7 +105,7 @@ def decide(
     """Make the clusters of representatives.
 
     `target` is the precision that joined pairs should have, and a threshold that replaces it unless it is below 0.
-    No pair below the probability `least_sure` joins for a precision. `texts` are those of all questions.
+    No pair below the probability `least_sure` joins for a precision. `texts` has all questions.
     """
     precision, threshold = target
     thresholds = run.record("threshold", thresholds_of)(Streamed(pairs.scored), precision, threshold, least_sure)

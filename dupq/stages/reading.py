@@ -1,12 +1,13 @@
-"""Which questions a reranker reads: those of a site's likeliest pairs, or all of a small site.
+"""Which questions a reranker reads: the ends of a site's likeliest pairs, or all of a small site.
 
-odds, cuts  from which probability on a site's pairs are read: its PAIRS likeliest, or more if it is large
-likely      the questions of these pairs, and of pairs with links or verdicts
-chosen      these, all questions of small sites, and a sample by hash: with their content hashes
+cuts              from which probability on a site's pairs are read: its PAIRS likeliest, or more if it is large
+likely, labelled  the questions of these pairs, and of pairs with links or verdicts
+chosen            these, all questions of small sites, and a sample by hash: with their content hashes
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -91,36 +92,32 @@ def choose(
     scope: Scope,
 ) -> tuple[Table[kinds.ContentHash], Broadcast[kinds.Cut]]:
     """Return the questions of each shard that are read, and the least probability of the pairs that are."""
-    odds = run.map("odds", odds_of)(scored, scope)
-    cuts = Broadcast(run.map("cuts", cuts_of)(Streamed(odds), scope))
-    wanted = run.shuffle("wanted", likely_questions, scored.partitions, by="key")(scored, cuts, scope)
-    labelled = run.shuffle("labelled", labelled_questions, scored.partitions, by="key")(calibrated, scope)
-    likely = run.map("likely", each_question)(wanted, labelled)
-    return run.map("chosen", chosen_of)(contents, embedded, Streamed(likely), scope), cuts
+    cuts = Broadcast(run.map("cuts", cuts_of)(Streamed(scored), scope))
+    likely = run.map("likely", likely_questions)(scored, cuts, scope)
+    labelled = run.map("labelled", labelled_questions)(calibrated, scope)
+    return run.map("chosen", chosen_of)(contents, embedded, Streamed(likely), Streamed(labelled), scope), cuts
 
 
-@step(_LIKELY, makes=tables.ODDS)
-def odds_of(pairs: pa.Table, scope: Scope) -> pa.Table:
-    """Return how many pairs of sites that are read have which probability (ODDS); a pair counts for its left side."""
-    ends = pairs_in(pairs)
-    rows = scope.is_read(ends).all(axis=1)
-    bits = pairs["probability"].to_numpy()[rows].astype(np.float32).view(np.uint32) >> _DROPPED_BITS
-    keys, counts = np.unique(((ends[rows, 0] >> ID_BITS) << 32) | bits, return_counts=True)
-    return pa.table([(keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.uint32), counts], schema=tables.ODDS)
+@step(streamed(_LIKELY), makes=tables.CUTS)
+def cuts_of(scored: Iterator[pa.Table], scope: Scope) -> pa.Table:
+    """Return the least probability of the pairs of each site that are read (CUTS); a pair counts for its left side.
 
-
-@step(streamed(tables.ODDS), makes=tables.CUTS)
-def cuts_of(odds: Iterator[pa.Table], scope: Scope) -> pa.Table:
-    """Return the least probability of the pairs of each site that are read (CUTS)."""
-    every = pa.concat_tables([tables.ODDS.empty_table(), *odds])
-    table = every.group_by(["site", "bits"]).aggregate([("pairs", "sum")])
-    table = table.sort_by([("site", "ascending"), ("bits", "descending")])
-    owners, bits, counts = (table[name].to_numpy() for name in ("site", "bits", "pairs_sum"))
-    sites, least = np.unique(owners), []
+    Pairs are counted by the upper bits of their probability, which keep the order.
+    """
+    odds, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for pairs in scored:
+        ends = pairs_in(pairs)
+        rows = scope.is_read(ends).all(axis=1)
+        bits = pairs["probability"].to_numpy()[rows].astype(np.float32).view(np.uint32) >> _DROPPED_BITS
+        found = np.unique(((ends[rows, 0] >> ID_BITS) << 32) | bits, return_counts=True)
+        odds.append(found[0])
+        counts.append(found[1])
+    keys, indices = np.unique(np.concatenate(odds), return_inverse=True)
+    totals, sites, least = np.bincount(indices, np.concatenate(counts)), distinct(keys >> 32), []
     for site in sites.tolist():
-        own = owners == site
-        enough = np.flatnonzero(np.cumsum(counts[own]) >= scope.pairs[site])
-        least.append(bits[own][enough[0]] if len(enough) else 0)
+        own = np.flatnonzero(keys >> 32 == site)[::-1]  # the likeliest first
+        enough = np.flatnonzero(np.cumsum(totals[own]) >= scope.pairs[site])
+        least.append(keys[own][enough[0]] & 0xFFFFFFFF if len(enough) else 0)
     return pa.table([sites, (np.array(least, np.uint32) << _DROPPED_BITS).view(np.float32)], schema=tables.CUTS)
 
 
@@ -140,22 +137,20 @@ def labelled_questions(pairs: pa.Table, scope: Scope) -> pa.Table:
     return _chosen_keys(ends[scope.is_read(ends).all(axis=1)], scope)
 
 
-@step(tables.KEYS, tables.KEYS, makes=tables.KEYS)
-def each_question(questions: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the questions of both tables, each once (KEYS)."""
-    return pa.table([distinct(pa.concat_tables([questions, others])["key"].to_numpy())], schema=tables.KEYS)
-
-
-@step(tables.CONTENT_HASHES, _NAMES, streamed(tables.KEYS), makes=tables.CONTENT_HASHES)
-def chosen_of(contents: pa.Table, embedded: pa.Table, likely: Iterator[pa.Table], scope: Scope) -> pa.Table:
+@step(tables.CONTENT_HASHES, _NAMES, streamed(tables.KEYS), streamed(tables.KEYS), makes=tables.CONTENT_HASHES)
+def chosen_of(
+    contents: pa.Table, embedded: pa.Table, likely: Iterator[pa.Table], labelled: Iterator[pa.Table], scope: Scope
+) -> pa.Table:
     """Return the rows of `contents` (CONTENT_HASHES) of a shard's questions that are read, by key.
 
-    `embedded` names those that have an embedding (`site`, `question_id`), `likely` has questions of all shards (KEYS).
+    `embedded` names the questions that have an embedding (`site`, `question_id`); `likely` and `labelled` have
+    questions of all shards, sorted in each table (KEYS).
     """
     own, keys = keys_in(embedded, scope.sites.names), contents["key"].to_numpy()
-    read = own[scope.is_whole(own) if scope.is_whole(own[:1]).all() else scope.in_sample(own)]
-    is_read = are_among(np.sort(read), keys)
-    for table in likely if not scope.is_whole(own[:1]).all() else ():
+    if scope.is_whole(own[:1]).all():
+        return contents.filter(pa.array(are_among(np.sort(own), keys))).sort_by("key")
+    is_read = are_among(np.sort(own[scope.in_sample(own)]), keys)
+    for table in chain(likely, labelled):
         is_read |= are_among(table["key"].to_numpy(), keys)
     return contents.filter(pa.array(is_read)).sort_by("key")
 

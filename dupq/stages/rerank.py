@@ -108,7 +108,7 @@ def _read(
     reading: Reading,
     tasks: int,
 ) -> tuple[Table[kinds.ContentHash], Table[kinds.Embedded]]:
-    """Return the reranker's vectors of the chosen questions, read by so many tasks per shard, and their hashes."""
+    """Return the reranker's vectors of the chosen questions, read by `tasks` tasks per shard, and their hashes."""
     schema, count = tables.embeddings(reading.reranker.dimensions, False), chosen.partitions * tasks
     vectors, hashes = run.table("vectors", schema, count), run.table("contents", tables.CONTENT_HASHES, count)
     libraries = {name: importlib.metadata.version(name) for name in ("sentence-transformers", "torch")}

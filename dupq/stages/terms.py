@@ -57,7 +57,7 @@ def terms_of_shard(texts: pa.Table, contents: pa.Table) -> StepResult[pa.Table]:
 
 @step(streamed(TERM_COUNTS), makes=RARITIES)
 def rarities_of(counts: Iterator[pa.Table], questions: int) -> StepResult[pa.Table]:
-    """Return the RARITIES of all terms in an archive of so many `questions`."""
+    """Return the RARITIES of all terms in an archive of `questions` questions."""
     total = np.zeros(BUCKETS, np.int64)
     for table in counts:
         total[table["term"].to_numpy()] += table["questions"].to_numpy()

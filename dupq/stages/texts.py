@@ -167,7 +167,7 @@ def no_repeated(texts: Iterator[pa.Table], sites: list[str]) -> pa.Table:
     if len(repeated):
         raise DupqError(
             f"questions: {Sites(sites).label(int(repeated[0]))} appears more than once ({len(repeated)} or more rows "
-            "too many in all); ingest the dump anew into an empty folder"
+            "too many in all); ingest the dump again into an empty folder"
         )
     return KEYS.empty_table()
 

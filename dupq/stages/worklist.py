@@ -1,7 +1,7 @@
 """pairs, clusters → the worklist: the likeliest pairs between different clusters, for people to judge.
 
     settled     which clusters known links connect
-    likeliest   the likeliest pairs of a partition between different clusters; those of all partitions: chosen
+    likeliest   the likeliest pairs of a partition between different clusters; of all partitions: chosen
     titles      titles and tags of their questions
     worklist    the table; and worklist.tsv, to be filled in
 
@@ -65,7 +65,7 @@ def cluster(
 ) -> tuple[ClusterTables, Table[kinds.Work]]:
     """Make the tables of clusters, and the worklist of the likeliest other pairs with its sheet.
 
-    `answers` are those of a judge (JUDGE_ANSWERS).
+    `answers` are a judge's (JUDGE_ANSWERS).
     """
     made = make_clusters(run, decided, known, texts, questions)
     owners, most = Broadcast(made.members), options.pairs

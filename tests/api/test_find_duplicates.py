@@ -19,7 +19,7 @@ from dupq.clusters import reranking
 from dupq.clusters.calibration import features_of, read_prior
 from dupq.clusters.decision import scored_table
 from dupq.encoders.sentence_models import DEFAULT
-from dupq.errors import DupqError, SettingError
+from dupq.errors import DupqError
 from dupq.near_duplicates.pairing import near_pairs
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.text.keys import sample_by_hash
@@ -87,20 +87,6 @@ def test_a_text_without_words_has_no_duplicates(found) -> None:
     assert not ends & {4, 10}
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        pa.chunked_array([TITLES[:3], TITLES[3:]]),
-        pd.DataFrame({"title": TITLES}),
-    ],
-    ids=lambda given: type(given).__name__,  # others are in test_given.py
-)
-def test_any_column_or_table_gives_the_same(given, found) -> None:
-    again = dupq.find_duplicates(given, threshold=0.5)
-    assert again.pairs.arrow().equals(found.pairs.arrow())
-    assert again.clusters.arrow().equals(found.clusters.arrow())
-
-
 def test_bodies_are_read_as_text_or_as_html() -> None:
     titles = [title or "nothing" for title in TITLES]
     bodies = [f"{title} I want to know if a < b & c." for title in titles]
@@ -115,22 +101,6 @@ def test_a_saved_encoder_is_used(small_runs) -> None:
     loaded = dupq.load_encoder(f"{small_runs.folder}/encoder")
     assert given.encoder.dimensions == loaded.dimensions
     assert dupq.find_duplicates(TITLES, encoder=loaded, threshold=0.5).pairs.arrow().equals(given.pairs.arrow())
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("one text", "is one text"),
-        ([], "none of the 0 texts has a word"),
-        (["", None], "none of the 2 texts has a word"),
-        (["a", 3], "row 1 of texts is int"),
-        ({"name": ["a"]}, "no column 'title'; it has name"),
-        ({"title": ["a"], "body": []}, "1 titles, but 0 bodies"),
-    ],
-)
-def test_what_is_no_list_of_texts_is_an_error(given, said: str) -> None:
-    with pytest.raises(DupqError, match=said):
-        dupq.find_duplicates(given)
 
 
 IDS = [f"K-{number}" for number in range(len(TITLES))]
@@ -160,16 +130,6 @@ def test_what_is_kept_and_dropped_is_all_and_no_two_kept_ones_are_duplicates(fou
     assert 2 in found.drop()
 
 
-def test_ids_that_name_two_texts_are_refused() -> None:
-    with pytest.raises(DupqError, match="the id 7 names more than one text"):
-        dupq.find_duplicates({"id": [7, 7], "title": ["one", "two"]})
-    with pytest.raises(DupqError, match="the id nan names more than one text; ids must be there"):
-        dupq.find_duplicates(pd.DataFrame({"id": [1, None], "title": ["one", "two"]}))
-    with pytest.raises(DupqError, match="the id None names more than one text; ids must be there"):
-        dupq.find_duplicates({"id": ["a", None], "title": ["one", "two"]})
-    assert dupq.find_duplicates({"id": ["nan", "None"], "title": ["one", "two"]}).keep() == ["nan", "None"]
-
-
 def test_the_answer_says_what_was_found_and_which_columns_were_not_read() -> None:
     table = {"title": TITLES, "note": ["x"] * len(TITLES), "votes": [1] * len(TITLES)}
     said = repr(dupq.find_duplicates(table, threshold=0.5)).splitlines()
@@ -187,17 +147,6 @@ def test_vectors_are_an_encoder() -> None:
     assert by_array.pairs.arrow().equals(dupq.find_duplicates(TITLES, encoder=lambda texts: vectors).pairs.arrow())
     with pytest.raises(DupqError, match=r"an array of shape \(2, 16\), but 11 texts"):
         dupq.find_duplicates(TITLES, encoder=vectors[:2])
-
-
-def test_wrong_numbers_are_named() -> None:
-    with pytest.raises(SettingError, match=r"neighbours\.k"):
-        dupq.find_duplicates(TITLES, k=0)
-    with pytest.raises(SettingError, match="threshold=2"):
-        dupq.find_duplicates(TITLES, threshold=2)
-
-
-def test_one_text_has_no_duplicates() -> None:
-    assert dupq.find_duplicates(["How do I bake bread?"]).groups() == []
 
 
 OTHERS = [
@@ -369,11 +318,6 @@ def test_texts_in_a_language_that_the_reranker_does_not_know_are_not_read(tmp_pa
     assert sentence_stand_in.READ == []
     assert dupq.find_duplicates(given, language="german", reranker=model).reranker == str(model)
     assert given == sentence_stand_in.READ
-
-
-def test_what_is_no_reranker_is_one_line() -> None:
-    with pytest.raises(DupqError, match=r"^find_duplicates: reranker=nowhere: neither the folder"):
-        dupq.find_duplicates(TITLES, reranker="nowhere")
 
 
 @pytest.mark.reads

@@ -47,6 +47,8 @@ def run(folder: Path) -> Run:
     [
         pd.Series(GIVEN),
         pa.array(GIVEN),
+        pa.chunked_array([GIVEN[:2], GIVEN[2:]]),
+        pd.DataFrame({"title": GIVEN}),
         pa.table({"title": GIVEN}),
         {"title": GIVEN},
         pl.DataFrame({"title": GIVEN}),
@@ -118,6 +120,13 @@ WRONG: list[tuple[str, Callable[[Run, Duplicates], Any], str]] = [
     ("a path as a text", lambda *_: dupq.find_duplicates([Path("a")]), "row 0 of texts is PosixPath, no text"),
     ("a body", lambda *_: dupq.find_duplicates({"title": ["a"], "body": [HALF]}), "row 0 of body holds half"),
     ("a lazy row", lambda *_: dupq.find_duplicates(pl.LazyFrame({"title": [1]})), "row 0 of title is int, no text"),
+    ("no text", lambda *_: dupq.find_duplicates([]), "none of the 0 texts has a word"),
+    ("no word", lambda *_: dupq.find_duplicates(["", None]), "none of the 2 texts has a word"),
+    ("no title", lambda *_: dupq.find_duplicates({"name": ["a"]}), "no column 'title'; it has name"),
+    ("no bodies", lambda *_: dupq.find_duplicates({"title": ["a"], "body": []}), "1 titles, but 0 bodies"),
+    ("no neighbours", lambda *_: dupq.find_duplicates(GIVEN, k=0), r"neighbours\.k"),
+    ("more than all", lambda *_: dupq.find_duplicates(GIVEN, threshold=2), "threshold=2 is out of range"),
+    ("no model", lambda *_: dupq.find_duplicates(GIVEN, reranker="nowhere"), "reranker=nowhere: neither the folder"),
     ("bytes as all", lambda *_: dupq.find_duplicates(b"a"), "texts is one text"),
     ("nothing", lambda *_: dupq.find_duplicates(None), "texts is NoneType, no list or column"),
     ("a number", lambda *_: dupq.find_duplicates(7), "texts is int, no list or column"),
@@ -213,12 +222,15 @@ def test_ids_are_distinct_as_they_are_written_and_one_for_each_text(found: Dupli
     assert ids == [7, 9, 10]
     for wrong, says in (
         ([1, "1", 2, 3], "'1' names more than one"),
+        (["a", None, "b", "c"], "the id None names more than one text; ids must be there"),
+        (pd.Series([1, None, 2, 3]), "the id nan names more than one text; ids must be there"),
         ([1, 2], "4 titles, but 2 values of id"),
         ([HALF, 1, 2, 3], "half a character"),
     ):
         with pytest.raises(DupqError, match=says):
             dupq.find_duplicates({"title": GIVEN, "id": wrong}, encoder=found.encoder)
     assert dupq.find_duplicates({"title": GIVEN, "id": [2**70, 1, 2, 3]}, encoder=found.encoder).keep()[0] == str(2**70)
+    assert dupq.find_duplicates({"id": ["nan", "None"], "title": ["one", "two"]}).keep() == ["nan", "None"]
 
 
 def test_conditions_filter_file_by_file_too(run: Run) -> None:

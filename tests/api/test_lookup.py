@@ -187,11 +187,6 @@ def test_an_encoder_scores_titles(small_runs) -> None:
         encoder.encode(["a", "b"], [""])
 
 
-def test_where_no_encoder_is_it_is_said(tmp_path) -> None:
-    with pytest.raises(DupqError, match="no encoder here"):
-        dupq.load_encoder(str(tmp_path))
-
-
 def test_a_question_that_has_left_the_archive_leaves_the_others_their_probabilities(small_runs, tmp_path) -> None:
     shutil.copytree(small_runs.loose, tmp_path / "runs" / "one")
     shutil.copytree(f"{small_runs.folder}/questions", tmp_path / "questions")

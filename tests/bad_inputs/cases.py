@@ -330,7 +330,7 @@ FILES = [
             ("a prior in words", "'slope_spread'", entry("prior.json", "slope_spread", "wide")),
             (
                 "a prior before rerankers",
-                "'reranker' is missing; make it anew",
+                "'reranker' is missing; make it again",
                 entry("prior.json", "reranker", DELETE),
             ),
             (

@@ -30,7 +30,7 @@ from dupq.clusters.calibration import (
     read_prior,
     score_log_odds,
 )
-from dupq.clusters.evidence import UNLISTED, Shared, title_leads
+from dupq.clusters.evidence import UNLISTED
 from dupq.errors import DupqError
 from dupq.tables import COMPARED, TITLE_CONTEXT
 
@@ -98,7 +98,7 @@ def some_labelled(rows: int, seed: int) -> tuple[Labelled, np.ndarray]:
     return Labelled(features, *columns, random.normal(size=rows)), design_of(features, prior)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_gradient_is_that_of_the_value(seed: int) -> None:
     labelled, design = some_labelled(60, seed)
     at = np.random.default_rng(100 + seed).normal(size=COUNT + 2) / 2
@@ -204,17 +204,10 @@ def test_without_data_the_model_is_the_prior() -> None:
         assert own_share(model, prior, labelled.features) == pytest.approx(0, abs=1e-6)
 
 
-@pytest.fixture(scope="module")
-def well_known() -> tuple[Model, Archive, Prior]:
+def test_with_plenty_of_links_the_probabilities_are_those_of_the_archive() -> None:
     prior = prior_of(HALF, 2.0, slope_spread=2.0)
     made = archive(TRUTH, prior, 200_000, share=0.6, rate=0.1, seed=6)
-    return fit(made.labelled, prior), made, prior
-
-
-def test_with_plenty_of_links_the_probabilities_are_those_of_the_archive(
-    well_known: tuple[Model, Archive, Prior],
-) -> None:
-    model, made, prior = well_known
+    model = fit(made.labelled, prior)
     p = model.probabilities(made.features)
     for low in np.arange(0, 1, 0.1):
         inside = (p >= low) & (p < low + 0.1)
@@ -223,19 +216,6 @@ def test_with_plenty_of_links_the_probabilities_are_those_of_the_archive(
     truth = expit(design_of(made.features, prior) @ TRUTH)
     assert np.abs(p - truth).mean() < 0.01
     assert model.linked_share == pytest.approx(0.6, abs=0.05)
-
-
-def test_and_the_expected_precision_from_a_threshold_on_is_what_is_reached(
-    well_known: tuple[Model, Archive, Prior],
-) -> None:
-    model, made, _ = well_known
-    p = model.probabilities(made.features)
-    order = np.argsort(-p)
-    expected = np.cumsum(p[order]) / np.arange(1, len(p) + 1)
-    for wanted in (0.5, 0.8, 0.95):
-        above = order[expected >= wanted]
-        assert len(above) > 1_000
-        assert made.is_duplicate[above].mean() == pytest.approx(wanted, abs=0.03)
 
 
 def test_unlinked_pairs_are_no_proof_where_few_duplicates_are_linked() -> None:
@@ -281,18 +261,6 @@ def test_ten_links_move_the_prior_a_little_and_a_thousand_decide() -> None:
     assert missed[2] < 0.5 * np.abs(before - truth).mean()
 
 
-def test_ten_links_that_agree_with_the_prior_hardly_move_it() -> None:
-    prior = prior_of(TRUTH, 0.3)
-    made = archive(TRUTH, prior, 60_000, share=0.5, rate=0.1, seed=12).labelled
-    kept = np.r_[np.flatnonzero(made.labels)[:10], np.flatnonzero(~made.labels)[:20]]
-    labelled = Labelled(*(column[kept] for column in made))
-    features = features_for(prior, 2_000, np.random.default_rng(13))
-    model = fit(labelled, prior)
-    before = prior.model.log_odds(features)
-    assert np.abs(model.log_odds(features) - before).mean() < 0.5
-    assert own_share(model, prior, features) < 0.5
-
-
 def judged(prior: Prior, truth: np.ndarray, rows: int, seed: int) -> Labelled:
     """Return judged pairs of an archive where exactly those above an even chance are duplicates."""
     features = features_for(prior, rows, np.random.default_rng(seed))
@@ -315,17 +283,10 @@ def test_where_evidence_tells_more_than_elsewhere_the_model_becomes_steep() -> N
     assert losses[0] < losses[1] / 2
 
 
-def test_where_evidence_tells_nothing_the_model_becomes_flat() -> None:
-    prior = prior_of(TRUTH, 0.1, slope_spread=0.75)
-    known = judged(prior, TRUTH, 300, 17)
-    mixed = known._replace(labels=np.random.default_rng(18).permutation(known.labels))
-    assert slope_of(fit(mixed, prior), prior) < 0.3
-
-
-@pytest.mark.parametrize("prior", [prior_of(TRUTH, 0.5, (0.5, 0.5), 0.5), read_prior()], ids=["made up", "ships"])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_single_linked_pair_hardly_changes_the_slope(prior: Prior, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(2))
+def test_a_single_linked_pair_hardly_changes_the_slope(seed: int) -> None:
     """The archive is as the prior expects it, but almost no duplicate is linked."""
+    prior = read_prior()
     made = archive(prior.model.coefficients, prior, 40_000, share=0.3, rate=0.1, seed=seed).labelled
     kept = np.r_[np.flatnonzero(made.labels)[:1], np.flatnonzero(~made.labels)[:300]]
     model = fit(Labelled(*(column[kept] for column in made)), prior)
@@ -365,14 +326,6 @@ def test_a_score_counts_by_the_log_odds_that_a_best_score_is_lower(scores: list[
         assert place == pytest.approx(max(-6, math.log((lower + 1) / (len(best) - lower + 1))))
 
 
-def test_a_score_counts_less_where_unrelated_questions_reach_it_and_never_less_than_a_bound() -> None:
-    scores = np.array([0.2, 0.5, 0.9])
-    small, large = (np.sort(np.random.default_rng(2).beta(a, 4, 5_000)) for a in (2, 5))
-    assert (score_log_odds(scores, large) < score_log_odds(scores, small)).all()
-    assert (np.diff(score_log_odds(scores, small)) > 0).all()
-    assert score_log_odds(np.array([-1.0]), small).tolist() == [-6]
-
-
 REFERENCE = np.linspace(0, 1, 400)  # a score below all has a place of -6, one above all of 6
 
 
@@ -383,63 +336,6 @@ def compared(**columns: np.ndarray) -> pa.Table:
     ranks = {name: np.full(count, UNLISTED) for name in ("rank_left", "rank_right")}
     given = {name: np.zeros(count) for name in COMPARED.names} | keys | ranks | columns
     return pa.table([pa.array(given[field.name]).cast(field.type) for field in COMPARED], schema=COMPARED)
-
-
-def around_of(keys: np.ndarray, random: np.random.Generator) -> pa.Table:
-    listed = random.integers(1, K, len(keys))
-    return pa.table([keys, random.integers(0, 1 << 20, len(keys)) * listed, listed], schema=TITLE_CONTEXT)
-
-
-def some_pairs(seed: int) -> pa.Table:
-    random, rows = np.random.default_rng(seed), 40
-    columns = {name: random.random(rows) for name in ("similarity", *Shared._fields)}
-    columns["tags"][:5] = np.nan
-    columns["title_swap"][5:15] = 0
-    for side in ("left", "right"):
-        ranks = random.integers(0, K + 1, rows)
-        ranks[ranks == 0] = UNLISTED
-        columns |= {f"rank_{side}": ranks, f"lift_{side}": random.random(rows) * (ranks > 0)}
-    return compared(**columns)
-
-
-def test_the_features_are_the_same_whichever_question_is_the_left_one() -> None:
-    pairs = some_pairs(1)
-    title_context = around_of(np.arange(1, 61), np.random.default_rng(3))
-    swapped = {f"{name}_{side}" for name in ("rank", "lift") for side in ("left", "right")} | {"left", "right"}
-    other = {"left": "right", "right": "left"}
-    names = [
-        name if name not in swapped else "_".join(other.get(part, part) for part in name.split("_"))
-        for name in COMPARED.names
-    ]
-    one, two = (features_of(table, title_context, REFERENCE, K) for table in (pairs, pairs.rename_columns(names)))
-    assert np.array_equal(one, two)
-    assert one.shape == (40, COUNT)
-    assert one.dtype == np.float64
-    assert np.isfinite(one).all()
-
-
-def test_each_feature_is_in_the_column_of_its_name() -> None:
-    pairs, title_context = some_pairs(2), around_of(np.arange(1, 61), np.random.default_rng(4))
-    leads = title_leads(pairs, title_context)
-    places = score_log_odds(pairs["similarity"].to_numpy().astype(float), REFERENCE)
-    for at, (row, pair) in enumerate(
-        zip(features_of(pairs, title_context, REFERENCE, K), pairs.to_pylist(), strict=True)
-    ):
-        ranks = [rank if rank > 0 else K + 1 for rank in (pair["rank_left"], pair["rank_right"])]
-        expected = {name: value for name, value in pair.items() if name in FEATURES} | {
-            "place": places[at],
-            "lift": max(pair["lift_left"], pair["lift_right"]),
-            "rank": math.log(max(ranks)),
-            "title_lead": leads[at],
-            "tags": 0.4 if at < 5 else pair["tags"],
-            "title_swap": pair["title_swap"] * pair["title_cosine"],
-            "series": pair["other_numbers"] * pair["title_cosine"],
-            "other_asking": pair["other_asking"] if pair["title_cosine"] >= np.float32(0.9) else 0.0,
-            "other_negation": pair["other_negation"] * pair["title_cosine"],
-            "other_words": pair["other_words"] if pair["title_swap"] > 0 else 0.0,
-            "same_asker_alike": pair["same_asker"] * pair["text_cosine"],
-        }
-        assert dict(zip(FEATURES, row.tolist(), strict=True)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_prior_that_ships_is_of_these_features() -> None:
@@ -465,32 +361,13 @@ def test_by_the_prior_that_ships_a_pair_with_all_evidence_is_likelier_than_one_w
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["other_numbers", "other_date", "other_asking", "other_order", "other_formulas", "same_asker", "cites"],
+    "name", ["other_numbers", "other_date", "other_asking", "other_order", "other_formulas", "same_asker", "cites"]
 )
 def test_by_the_prior_that_ships_each_mark_speaks_against_titles_that_are_the_same(name: str) -> None:
     rest = dict.fromkeys(("text_cosine", "text_least", "both_ways", "tags"), 0.25)
     alike = {"rank_left": 1, "rank_right": 1, "lift_left": 0.5, "lift_right": 0.5, "similarity": 0.5} | rest
     alike |= {"title_cosine": 1, "title_least": 1}
     assert log_odds_of(**alike, **{name: 1}) < log_odds_of(**alike) - 0.5
-
-
-def test_titles_of_one_template_count_only_if_each_has_a_word_of_its_own() -> None:
-    """ "… in Egypt" and "… in Hong Kong", not "… in Egypt" and "… in Egypt in summer"."""
-    alike = dict.fromkeys(("title_cosine", "title_least"), 0.75)
-    for swap, others in ((0.0, 0), (0.1, 1)):
-        less = log_odds_of(**alike, title_swap=swap) - log_odds_of(**alike, title_swap=swap, other_words=1)
-        assert (less > 0.1) == others
-        assert others or less == 0
-
-
-def test_what_one_title_denies_counts_by_how_alike_the_titles_are() -> None:
-    less = [
-        log_odds_of(title_cosine=cosine) - log_odds_of(title_cosine=cosine, other_negation=1)
-        for cosine in (0.0, 0.5, 1.0)
-    ]
-    assert less == pytest.approx([0, less[2] / 2, less[2]])
-    assert less[2] > 0.1
 
 
 def written(folder: Path, **changes: object) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dupq.clusters.components import components
-from dupq.clusters.decision import decide, histogram_of
+from dupq.clusters.decision import decide
 
 NO_LINKS = np.zeros((0, 2), np.int64)
 
@@ -64,14 +64,3 @@ def test_the_answer_does_not_depend_on_the_order_of_the_pairs() -> None:
 def test_nothing_sure_makes_no_clusters() -> None:
     keys, labels = decide(np.array([[1, 2]]), np.array([0.1], np.float32), NO_LINKS, 0.5, lambda pairs: pairs)
     assert len(keys) == len(labels) == 0
-
-
-def test_a_threshold_is_the_lowest_that_reaches_the_precision() -> None:
-    p = np.array([0.95, 0.9, 0.5, 0.3, 0.05, 0.01])
-    for wanted in (0.3, 0.5, 0.6, 0.7, 0.9):
-        means = {step: p[p >= step / 1000].mean() for step in range(1000) if (p >= step / 1000).any()}
-        lowest = min(step for step, mean in means.items() if mean >= wanted and (step >= 500 or wanted <= 0.5))
-        chosen = histogram_of(p).choose(wanted)
-        assert chosen["pairs"] == (p >= lowest / 1000).sum()
-        assert chosen["expected_precision"] == pytest.approx(means[lowest])
-    assert histogram_of(p).choose(1.0)["pairs"] == 0

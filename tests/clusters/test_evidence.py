@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles.slow_evidence import Question, marked, slow_both_ways, slow_lead, slow_shared, words_of
+from oracles.slow_evidence import Question, marked, slow_lead, slow_shared, words_of
 
 from dupq.clusters.evidence import UNLISTED, Shared, Words, lifts_of, shared, title_context, title_cosines, title_leads
 from dupq.tables import TITLE_CONTEXT
@@ -59,24 +59,6 @@ def test_what_pairs_share_is_what_their_dictionaries_share(case: Case) -> None:
     assert alone.tolist() == found.title_cosine.tolist()
 
 
-@given(cases())
-def test_it_is_the_same_whichever_question_is_the_left_one(case: Case) -> None:
-    one, other = (
-        shared(case.words, *sides, case.rarities) for sides in ((case.left, case.right), (case.right, case.left))
-    )
-    for name in Shared._fields:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
-
-
-@given(cases())
-def test_shares_are_between_nothing_and_all(case: Case) -> None:
-    found = shared(case.words, case.left, case.right, case.rarities)
-    for name in ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways"):
-        assert ((getattr(found, name) >= 0) & (getattr(found, name) <= 1 + 1e-5)).all(), name
-    assert ((found.title_swap >= 0) & (found.title_swap <= 1)).all()
-    assert ((found.other_formulas >= 0) & (found.other_formulas <= 1)).all()
-
-
 def one_pair(one: Question, other: Question, rarity: list[float] | None = None) -> dict[str, float]:
     case = Case([one, other], np.array(rarity or [2.0] * TERMS, np.float32), np.array([0]), np.array([1]))
     return {name: float(column[0]) for name, column in shared(case.words, *case[2:], case.rarities)._asdict().items()}
@@ -107,20 +89,6 @@ def test_titles_that_differ_in_one_telling_word_each_swap_it() -> None:
     assert one_pair(one, longer, rarity)["title_swap"] == 0  # one title has all that the other has
 
 
-def text_pair(one: dict[int, int], other: dict[int, int]) -> float:
-    return one_pair(Question(NOTHING, one, *[NOTHING] * 2), Question(NOTHING, other, *[NOTHING] * 2))["both_ways"]
-
-
-def test_a_word_that_is_repeated_says_a_little_more_and_not_as_much_more() -> None:
-    """BM25 of a term that the other text has once, twice, and so often that it counts 2.2 times."""
-    rest = {2: 1, 3: 1}
-    found = [text_pair({1: 1, 4: 1}, {1: count, **rest}) for count in (1, 2, 255)]
-    assert found == pytest.approx([slow_both_ways({1: 1, 4: 1}, {1: n, **rest}, [2.0] * TERMS) for n in (1, 2, 255)])
-    weights = [1.0, 2.2 * 2 / 3.2, 2.2 * 255 / 256.2]
-    assert found == pytest.approx([math.sqrt(weight * 1 / (2 * (weight + 2))) for weight in weights])
-    assert found[0] < found[1] < found[2] < 2 * found[0]
-
-
 @st.composite
 def score_lists(draw: st.DrawFn) -> tuple[np.ndarray, float]:
     k, highest = draw(st.integers(1, 5)), draw(st.sampled_from([1.0, 1.5]))
@@ -144,11 +112,6 @@ def test_a_score_counts_beside_those_of_the_other_neighbours(made: tuple[np.ndar
             assert found[query, place] == pytest.approx(lift, rel=1e-4, abs=1e-6)
         assert not found[query, len(listed) :].any()
     assert found.dtype == np.float32
-
-
-def test_the_scale_of_scores_is_of_no_account() -> None:
-    scores = np.sort(np.random.default_rng(3).random((20, 7)))[:, ::-1]
-    assert np.allclose(lifts_of(scores, 1.0), lifts_of(scores * 8, 8.0), atol=1e-6)
 
 
 class Neighbourhood(NamedTuple):

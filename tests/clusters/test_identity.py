@@ -201,48 +201,6 @@ def test_every_cluster_is_accounted_for(nights: list[Night]) -> None:
     assert {row[2] for row in rows} - {NONE} == {name for name, group in then.items() if group not in now.values()}
 
 
-def test_without_clusters_then_each_is_named_by_its_smallest_question() -> None:
-    now = [frozenset({3, 9}), frozenset({1, 2, 5})]
-    assert found_ids(now, {}) == by_smallest(now)
-    assert found_changes(by_smallest(now), {}) == [("new", 1, NONE, 3, 0, 0), ("new", 3, NONE, 2, 0, 0)]
-
-
-def test_without_clusters_now_all_are_gone() -> None:
-    then = {7: frozenset({3, 9}), 1: frozenset({1, 2, 5})}
-    assert found_ids([], then) == {}
-    assert found_changes({}, then) == [("gone", NONE, 1, 0, 3, 0), ("gone", NONE, 7, 0, 2, 0)]
-    assert found_changes({}, {}) == []
-    assert not len(cluster_ids(clustering({}), clustering(then)))
-
-
-def test_the_same_clusters_keep_their_ids_and_have_no_changes() -> None:
-    then = {8: frozenset({3, 9}), 1: frozenset({1, 2, 5})}
-    assert found_ids(list(then.values()), then) == then
-    assert found_changes(then, then) == []
-
-
-def test_all_merged_take_the_id_of_the_largest_part() -> None:
-    then = {1: frozenset({1, 2}), 3: frozenset({3, 4, 5}), 6: frozenset({6, 7, 8})}
-    one = frozenset(range(1, 9))
-    assert found_ids([one], then) == {3: one}
-    assert found_changes({3: one}, then) == [
-        ("merged", 3, 1, 8, 2, 2),
-        ("merged", 3, 3, 8, 3, 3),
-        ("merged", 3, 6, 8, 3, 3),
-    ]
-
-
-def test_all_in_pieces_the_largest_keeps_the_id() -> None:
-    then = {1: frozenset(range(1, 8))}
-    now = [frozenset({1, 2}), frozenset({3, 4, 5}), frozenset({6, 7})]
-    assert found_ids(now, then) == {2: now[0], 1: now[1], 6: now[2]}
-    assert found_changes({2: now[0], 1: now[1], 6: now[2]}, then) == [
-        ("split", 1, 1, 3, 7, 3),
-        ("split", 2, 1, 2, 7, 2),
-        ("split", 6, 1, 2, 7, 2),
-    ]
-
-
 def test_a_pair_may_be_in_a_split_and_in_a_merger() -> None:
     then = {1: frozenset({1, 2, 3, 4}), 5: frozenset({5, 6})}
     now = {1: frozenset({1, 2}), 5: frozenset({3, 4, 5, 6})}
@@ -252,16 +210,6 @@ def test_a_pair_may_be_in_a_split_and_in_a_merger() -> None:
         ("split", 1, 1, 2, 4, 2),
         ("split", 5, 1, 4, 4, 2),
     ]
-
-
-def test_a_cluster_that_is_alone_in_its_claim_keeps_the_id_however_it_grew() -> None:
-    one = frozenset(range(10, 20))
-    assert found_ids([one], {17: frozenset({18, 19})}) == {17: one}
-
-
-def test_a_larger_share_counts_more_than_more_questions() -> None:
-    now = frozenset({1, 2, 3, 4, 5})
-    assert found_ids([now], {1: frozenset({1, 2, 3, *range(10, 17)}), 4: frozenset({4, 5})}) == {4: now}
 
 
 def test_of_equal_claims_more_shared_questions_then_the_smaller_id_then_the_smaller_key_wins() -> None:
@@ -280,25 +228,6 @@ def test_a_chain_of_claims_is_settled_one_after_another() -> None:
     then = {2 * place: frozenset({2 * place, 2 * place + 1}) for place in range(200)}
     now = [frozenset({2 * place + 1, 2 * place + 2}) for place in range(200)]
     assert found_ids(now, then) == slow_ids(now, then)
-
-
-class TestTheQuestionThatNamesACluster:
-    first = frozenset({1, 2, 3})
-
-    def test_may_be_deleted(self) -> None:
-        second = found_ids([self.first - {1}], {1: self.first})
-        assert second == {1: frozenset({2, 3})}
-        assert found_changes(second, {1: self.first}) == [("shrunk", 1, 1, 2, 3, 2)]
-
-    def test_may_not_be_the_smallest(self) -> None:
-        assert found_ids([self.first | {0}], {1: self.first}) == {1: frozenset({0, 1, 2, 3})}
-
-    def test_may_come_back_alone(self) -> None:
-        assert found_ids([frozenset({2, 3})], {1: frozenset({2, 3})}) == {1: frozenset({2, 3})}
-
-    def test_may_come_back_in_another_cluster(self) -> None:
-        now = [frozenset({2, 3}), frozenset({1, 9})]
-        assert found_ids(now, {1: frozenset({2, 3})}) == {1: now[0], 9: now[1]}
 
 
 def test_a_cluster_of_questions_that_all_name_others_takes_a_key_that_names_none() -> None:

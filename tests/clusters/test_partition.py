@@ -61,12 +61,6 @@ def value(graph: Graph, labels: np.ndarray) -> float:
     return float(graph.weights[inside].sum() + graph.absent * absent_pairs)
 
 
-def slow_value(graph: Graph, labels: list[int]) -> float:
-    weights = {(left, right): w for (left, right), w in zip(graph.pairs.tolist(), graph.weights, strict=True)}
-    pairs = [pair for pair in combinations(range(graph.count), 2) if labels[pair[0]] == labels[pair[1]]]
-    return sum(weights.get(pair, graph.absent) for pair in pairs)
-
-
 def all_partitions(count: int) -> Iterator[list[int]]:
     """Return the labels of all partitions: a node joins an earlier cluster or begins its own."""
     if count == 0:
@@ -131,12 +125,6 @@ def test_a_forbidden_pair_is_never_in_one_cluster_and_otherwise_only_dear(graph:
     assert (labels[forbidden[:, 0]] != labels[forbidden[:, 1]]).all()
 
 
-@given(small_graphs(), st.integers(0, 1 << 32))
-def test_the_objective_is_the_sum_over_all_pairs_inside_clusters(graph: Graph, seed: int) -> None:
-    labels = np.random.default_rng(seed).integers(0, 4, graph.count)
-    assert value(graph, labels) == pytest.approx(slow_value(graph, labels.tolist()))
-
-
 @given(larger_graphs())
 def test_no_move_of_a_node_and_no_join_of_two_clusters_improves_the_answer(graph: Graph) -> None:
     names, clusters = np.unique(partition(*graph), return_inverse=True)
@@ -195,18 +183,13 @@ def labels_of(count: int, clusters: Iterator[set[int]]) -> np.ndarray:
 
 
 @given(st.one_of(small_graphs(), larger_graphs()))
-def test_clusters_are_connected_by_pairs_of_positive_weight(graph: Graph) -> None:
+def test_clusters_are_connected_by_pairs_of_positive_weight_and_named_by_their_smallest_node(graph: Graph) -> None:
     labels, joined = partition(*graph), positive(graph)
+    assert (labels.dtype, labels.shape) == (np.int64, (graph.count,))
     for label in np.unique(labels):
-        assert nx.is_connected(joined.subgraph(np.flatnonzero(labels == label).tolist()))
-
-
-@given(st.one_of(small_graphs(), larger_graphs()))
-def test_a_label_is_the_smallest_node_of_its_cluster(graph: Graph) -> None:
-    labels = partition(*graph)
-    assert labels.dtype == np.int64
-    assert labels.shape == (graph.count,)
-    assert all(np.flatnonzero(labels == label)[0] == label for label in np.unique(labels))
+        members = np.flatnonzero(labels == label).tolist()
+        assert members[0] == label
+        assert nx.is_connected(joined.subgraph(members))
 
 
 @given(st.one_of(small_graphs(), larger_graphs()), st.integers(0, 1 << 32))
@@ -235,13 +218,7 @@ def test_components_together_get_the_answer_of_each_alone(one: Graph, two: Graph
     assert together.tolist() == [*partition(*one).tolist(), *(partition(*two) + one.count).tolist()]
 
 
-def test_a_long_chain_comes_apart_into_twos() -> None:
-    chain = np.stack([np.arange(9_999), np.arange(1, 10_000)], axis=1)
-    labels = partition(10_000, chain, np.ones(9_999), -1.0)
-    assert labels.tolist() == [node // 2 * 2 for node in range(10_000)]
-
-
-@pytest.mark.parametrize("absent", [-0.5, -2.0, -9.0])
+@pytest.mark.parametrize("absent", [-0.5, -9.0])
 def test_a_long_chain_of_uneven_pairs_comes_apart_into_small_groups(absent: float) -> None:
     chain = np.stack([np.arange(9_999), np.arange(1, 10_000)], axis=1)
     labels = partition(10_000, chain, np.random.default_rng(7).uniform(0.1, 2, 9_999), absent)

@@ -24,7 +24,6 @@ from dupq.clusters.reranking import (
     density_of,
     excess_of,
     fit_reread,
-    probability_with,
     reread_of,
 )
 from dupq.neighbours.embeddings import Embeddings
@@ -76,19 +75,6 @@ def test_the_log_odds_are_those_of_a_sum_pair_by_pair(first: Model) -> None:
             total += first.same_asking
         assert actual[row] == pytest.approx(total)
     assert 5 < plain < 55
-
-
-def test_only_pairs_with_a_cosine_get_another_probability() -> None:
-    features, random = features_for(50, 3), np.random.default_rng(4)
-    cosines, p = random.uniform(0, 1, 50).astype(np.float32), random.random(50).astype(np.float32)
-    cosines[::3] = np.nan
-    pairs = rows_of(random.random(50) < 0.5)
-    actual = probability_with(PLAIN, PRIOR.model, pairs, features, p, cosines)
-    expected = expit(PLAIN.log_odds(PRIOR.model, pairs, features, cosines.astype(np.float64)))
-    assert actual[::3].tolist() == p[::3].tolist()
-    is_read = np.isfinite(cosines)
-    assert actual[is_read] == pytest.approx(expected[is_read])
-    assert actual.dtype == np.float64
 
 
 @pytest.mark.parametrize("prior", [read_prior(), read_prior(OF_TITLES)], ids=["texts", "titles"])

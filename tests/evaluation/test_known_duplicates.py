@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dupq.evaluation.known_duplicates import Seen, measure_known
-from dupq.evaluation.measures import TABLES, LinkMetrics, retrieval_table
+from dupq.evaluation.measures import LinkMetrics, retrieval_table
 from dupq.settings import config
 
 KEYS = np.arange(40)
@@ -68,10 +68,6 @@ def test_a_table_of_rankings_names_the_cut_of_its_map() -> None:
     assert heading.split() == ["Acc@1", "MAP@7"]
     assert [row.split() for row in rows] == [["encoder", "50.0", "25.0"], ["bm25", "50.0", "25.0"]]
     assert retrieval_table({**known, "retrieval": {}}).split("\n")[2:] == []
-
-
-def test_by_default_all_tables_are_measured() -> None:
-    assert measured(ByKey()) == measured(ByKey(), tables=tuple(TABLES))
 
 
 def test_only_links_that_the_encoder_never_saw_are_measured() -> None:

@@ -54,7 +54,7 @@ def strata_of(rows: pa.Table) -> np.ndarray:
 
 
 # the truth is below, at and above the model's probabilities
-@pytest.mark.parametrize("power", [1.5, 1.0, 0.6])
+@pytest.mark.parametrize("power", [1.5, pytest.param(1.0, marks=pytest.mark.full), 0.6])
 def test_the_intervals_hold_the_truth_and_the_estimates_are_unbiased(power: float) -> None:
     made = population(power)
     plan, strata = planned(made)
@@ -109,7 +109,7 @@ def test_every_row_of_a_stratum_has_the_same_chance() -> None:
     plan = sampling.plan(sampling.histogram(probabilities, joined), 24)
     strata = sampling.strata(probabilities, joined, plan)
     pairs = np.stack([np.arange(60), np.full(60, 1 << 48)], axis=1)
-    draws = 4_000
+    draws = 1_000
     times = np.zeros(60)
     for seed in range(draws):
         times[sampling.draw(pairs, strata, plan, seed)["left"].to_numpy()] += 1

@@ -1,31 +1,13 @@
 """Intervals against closed forms, and what they promise."""
 
-import math
-
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq.evaluation.measures import bootstrap_interval
 
 VALUES = st.lists(st.integers(0, 8).map(lambda part: part / 8), min_size=1, max_size=9)
-
-
-def test_a_bootstrap_interval_is_that_of_the_normal_approximation() -> None:
-    values = np.random.default_rng(1).beta(0.4, 0.6, 300)
-    spread = 1.96 * values.std() / math.sqrt(len(values))
-    assert bootstrap_interval(values, seed=7) == pytest.approx(
-        (values.mean() - spread, values.mean() + spread), abs=0.003
-    )
-
-
-def test_a_bootstrap_interval_is_scipys() -> None:
-    values = np.random.default_rng(3).random(999)
-    options = {"n_resamples": 3000, "batch": (1 << 22) // 999, "method": "percentile"}
-    expected = scipy.stats.bootstrap((values,), np.mean, rng=np.random.default_rng(7), **options)
-    assert bootstrap_interval(values, 7, 3000) == pytest.approx(tuple(expected.confidence_interval), rel=1e-12)
 
 
 def test_ninety_five_of_a_hundred_intervals_hold_the_true_mean() -> None:

@@ -6,9 +6,7 @@ import pytest
 from oracles.slow_evidence import Question, marked, words_of
 from run_tables import terms_table
 
-from dupq.clusters.calibration import OF_TITLES, fit, read_prior
 from dupq.clusters.decision import listed_rows, undirected
-from dupq.clusters.evidence import UNLISTED
 from dupq.encoders.saved import Fitness
 from dupq.evaluation.sampling import Judged, judged
 from dupq.evaluation.verdicts import Verdict
@@ -22,7 +20,6 @@ from dupq.stages.calibration import (
     _are_titles,
     _weight,
     calibration,
-    labelled,
     lists_of,
     lists_of_neighbours,
     sample_of,
@@ -138,11 +135,6 @@ def test_linked_pairs_weigh_together_as_if_each_set_were_one_pair_and_others_as_
     assert _weight(sets, sets >= 0) == pytest.approx(weight)
 
 
-def test_both_sides_know_how_they_list_each_other() -> None:
-    rows = {(row["left"], row["right"]): [row["rank_left"], row["rank_right"]] for row in CANDIDATES.to_pylist()}
-    assert (rows[1, 20], rows[5, 20]) == ([2, 1], [UNLISTED, 3])
-
-
 @pytest.mark.parametrize(
     ("questions", "usual"),
     [({1: True, 20: False}, [0.5]), ({1: True, 20: True}, [0.5, 0.9]), ({1: True, 99: False}, [0.9]), ({}, [])],
@@ -198,31 +190,6 @@ def test_an_archive_has_titles_alone_where_no_text_says_more(rows: list[int], ar
         [Question({1: 1}, {1: 1}, {}, {}), Question({}, {}, {5: 1}, {}), Question({1: 2}, {1: 2, 4: 1}, {}, {})]
     )
     assert _are_titles(words, np.array(rows, np.int64)) == are_titles
-
-
-@pytest.mark.parametrize(("prior", "are_fitted"), [(OF_TITLES, False), ("", True)])
-def test_verdicts_on_pairs_that_titles_decide_move_no_open_pair(prior: str, are_fitted: bool) -> None:
-    known, every, zeros = read_prior(prior), np.ones(30, bool), np.zeros(30)
-    verdicts = SampledPairs(np.arange(30), ~every, every, every, zeros, zeros + 1, zeros)
-    evidence, features = pa.table({"same_asking": zeros + 1}), np.tile(known.model.centres, (30, 1))
-    model = fit(labelled(verdicts, evidence, features, known), known)
-    before, after = (each.probabilities(features)[0] for each in (known.model, model))
-    assert (after > before + 0.1) == are_fitted
-    assert are_fitted or after == pytest.approx(before, abs=1e-3)
-
-
-@pytest.mark.parametrize("prior", [OF_TITLES, ""])
-def test_pairs_that_titles_decide_weigh_nothing_where_texts_are_titles_and_keep_all_else(prior: str) -> None:
-    """Where there are bodies, titles that are the same decide nothing."""
-    known, rows, some = read_prior(prior), np.arange(6), np.arange(6) % 2 == 0
-    given = SampledPairs(rows, some, ~some, some, rows + 1.0, rows + 2.0, rows + 3.0)
-    evidence, features = pa.table({"same_asking": [1.0, 0, 0, 1, 0, 1]}), np.tile(known.model.centres, (6, 1))
-    found = labelled(given, evidence, features, known)
-    assert found.weights.tolist() == ([0, 3, 4, 0, 6, 0] if prior else [2, 3, 4, 5, 6, 7])
-    assert found.features.tolist() == features.tolist()
-    assert [column.tolist() for column in (found.labels, found.is_judged, found.log_rates)] == [
-        column.tolist() for column in (given.labels, given.is_judged, given.log_rates)
-    ]
 
 
 def test_the_sample_is_of_development_links_and_of_questions_without_any() -> None:

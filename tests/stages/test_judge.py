@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from inline import without_ray
 from judge_server import Call, JudgeServer, Refusal, answer_text, judge_server, reply_of
 from run_tables import contents, question_row, scored_pairs, write_rows
 
@@ -90,10 +91,18 @@ def sensible(call: Call) -> str:
     return answer_text(88 if near and int(first[1]) <= 8 else 4, differs="the number")
 
 
-def test_the_likeliest_of_each_site_are_asked_by_turns_and_control_pairs(tmp_path: Path) -> None:
-    archive = Archive(tmp_path)
+@pytest.fixture(scope="module")
+@without_ray()
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """After a judge that answers sensibly."""
+    archive = Archive(tmp_path_factory.mktemp("sensible"))
     with judge_server(sensible) as server:
         archive.judge(server)
+        assert len(server.calls) == 48 == archive.made.summary["asked"]
+    return archive
+
+
+def test_the_likeliest_of_each_site_are_asked_by_turns_and_control_pairs(archive: Archive) -> None:
     rows = archive.rows()
     likely = [(row["left"], row["right"]) for row in rows if row["kind"] == LIKELY]
     for site in (0, 1):
@@ -104,13 +113,9 @@ def test_the_likeliest_of_each_site_are_asked_by_turns_and_control_pairs(tmp_pat
     kinds = [row["kind"] for row in rows if row["kind"] != LIKELY]
     assert kinds.count(COPY) == 4
     assert kinds.count(DIFFERENT) == 4
-    assert len(server.calls) == 48 == archive.made.summary["asked"]
 
 
-def test_answers_move_the_pairs_that_were_asked_and_no_others(tmp_path: Path) -> None:
-    archive = Archive(tmp_path)
-    with judge_server(sensible) as server:
-        archive.judge(server)
+def test_answers_move_the_pairs_that_were_asked_and_no_others(archive: Archive) -> None:
     asked = {(row["left"], row["right"]): row for row in archive.rows() if row["kind"] == LIKELY}
     for pair, before in archive.p.items():
         after = archive.after[pair]
@@ -137,13 +142,7 @@ def test_people_come_first_and_what_they_said_is_a_label(tmp_path: Path) -> None
     assert [(row["left"], row["right"]) for row in rows] == [
         tuple(pair) for pair in pairs[1::-1].tolist()
     ]  # the likelier first
-    assert archive.made.summary["people"] == {
-        "pairs": 2,
-        "agree": 1,
-        "yes": 0,
-        "right": 0,
-        "least_right": 0.0,
-    }
+    assert archive.made.summary["people"] == {"pairs": 2, "agree": 1, "yes": 0, "right": 0, "least_right": 0.0}
 
 
 def test_the_second_night_asks_only_about_new_pairs(tmp_path: Path) -> None:
@@ -159,21 +158,18 @@ def test_the_second_night_asks_only_about_new_pairs(tmp_path: Path) -> None:
         assert 6 <= len(server.calls) - asked <= 6 + 8  # and control pairs that are drawn from more questions
 
 
-def test_a_rerun_of_a_killed_stage_has_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
-    whole, cut = Archive(tmp_path / "whole"), Archive(tmp_path / "cut")
+def test_a_rerun_of_a_killed_stage_has_the_bytes_of_one_that_was_not(archive: Archive, tmp_path: Path) -> None:
+    cut = Archive(tmp_path)
 
     def failing(call: Call) -> Any:
         return sensible(call) if call.number < 15 else Refusal(500)
 
-    with judge_server(sensible) as server:
-        whole.judge(server)
     with judge_server(failing) as server, pytest.raises(GateError, match="HTTP 500"):
         cut.judge(server, required=True)
     with judge_server(sensible) as server:
         cut.judge(server, required=True)
         assert len(server.calls) == 48 - 15
-    scored = [contents(archive.made.scored.folder) for archive in (whole, cut)]
-    assert scored[0] == scored[1]
+    assert contents(cut.made.scored.folder) == contents(archive.made.scored.folder)
 
 
 def test_a_judge_that_fails_leaves_what_it_said_and_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -226,10 +222,7 @@ def test_answers_of_two_models_are_weighed_apart(tmp_path: Path) -> None:
     assert archive.made.summary["lines"] == ["asked as m, m, m-2 answered, and the answers count as its own"]
 
 
-def test_the_table_for_people_has_every_answer(tmp_path: Path) -> None:
-    archive = Archive(tmp_path)
-    with judge_server(sensible) as server:
-        archive.judge(server)
+def test_the_table_for_people_has_every_answer(archive: Archive) -> None:
     table = pq.read_table(f"{archive.uri}/judge")
     assert len(table) == 48
     rows = {(r["site_left"], r["question_id_left"], r["question_id_right"]): r for r in table.to_pylist()}

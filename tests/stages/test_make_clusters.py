@@ -131,11 +131,7 @@ def test_every_question_is_in_one_cluster_that_its_smallest_key_names(tmp_path: 
     night = Night(questions(A, B), [on(A, 3, 2, 7), [(A, 9), (B, 1)], on(B, 5)], {(B, 4): (B, 1), (A, 12): (A, 11)})
     found = make(night, tmp_path)
     assert sorted((row["site"], row["question_id"]) for row in found.clusters) == sorted(night.questions)
-    assert found.ids() == {
-        f"{A}/2": {*on(A, 2, 3, 7)},
-        f"{A}/9": {(A, 9), (B, 1), (B, 4)},
-        f"{A}/11": {*on(A, 11, 12)},
-    }
+    assert found.ids() == {f"{A}/2": {*on(A, 2, 3, 7)}, f"{A}/9": {(A, 9), (B, 1), (B, 4)}, f"{A}/11": {*on(A, 11, 12)}}
     for row in found.clusters:
         group = found.groups()[row["cluster_id"]]
         best = max(group, key=lambda question: (-question[1], question[0] == A))
@@ -181,11 +177,6 @@ class TestTheSecondNight:
         make(self.first, tmp_path / "first")
         return make(Night(there or self.first.questions, groups), tmp_path / "second", tmp_path / "first")
 
-    def test_without_a_change_has_the_same_ids_and_no_changes(self, tmp_path: Path) -> None:
-        found = self.make(tmp_path, self.first.groups)
-        assert sorted(found.ids()) == sorted(f"{group[0][0]}/{group[0][1]}" for group in self.first.groups)
-        assert found.changes == []
-
     def test_says_what_grew_shrank_came_went_and_came_apart(self, tmp_path: Path) -> None:
         there = [one for one in questions(A, B, count=14) if one != (A, 1)]
         groups = [on(A, 2, 3), on(A, 4, 5, 6), on(B, 1, 2), on(B, 3, 4), on(B, 13, 14)]
@@ -206,13 +197,6 @@ class TestTheSecondNight:
             ("split", f"{B}/1", f"{B}/1", 2, 4, 2),
             ("split", f"{B}/3", f"{B}/1", 2, 4, 2),
         ]
-
-    def test_says_what_merged_and_statistics_have_the_kept_id(self, tmp_path: Path) -> None:
-        found = self.make(tmp_path, [on(B, 1, 2, 3, 4, 8, 9)])
-        assert found.ids() == {f"{B}/1": {*on(B, 1, 2, 3, 4, 8, 9)}}
-        merged = [row for row in found.changes if row[0] == "merged"]
-        assert merged == [("merged", f"{B}/1", f"{B}/1", 6, 4, 4), ("merged", f"{B}/1", f"{B}/8", 6, 2, 2)]
-        assert list(found.stats) == [f"{B}/1"]
 
     def test_a_question_that_left_the_cluster_it_names_is_alone(self, tmp_path: Path) -> None:
         found = self.make(tmp_path, [on(A, 2, 3), on(B, 1, 2, 3, 4)])
@@ -251,7 +235,7 @@ class TestTheSecondNight:
         assert found.changes == [("grown", f"{B}/1", f"{B}/1", 3, 2, 2), ("shrunk", f"{B}/5", f"{A}/9", 3, 4, 3)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_nights_have_the_ids_and_changes_of_their_groupings(seed: int, tmp_path: Path) -> None:
     random, everyone = np.random.default_rng(seed), questions(A, B, count=20)
     sites, before = Sites([A, B]), None
@@ -271,6 +255,7 @@ def test_random_nights_have_the_ids_and_changes_of_their_groupings(seed: int, tm
         }
         written = {f"{r['site']}/{r['question_id']}": r["cluster_id"] for r in found.clusters if r["cluster_size"] > 1}
         assert written == expected
+        assert found.stats.keys() == set(expected.values())
         after = identity.Clustering(now.keys, own)
         if before is not None:
             changed = [tuple(row.values()) for row in identity.changes(after, then, sites).to_pylist()]
@@ -293,25 +278,12 @@ def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int,
     write_shard(run, 0, A, list(range(1, 13)), sites)
     links = [{"question_id": one, "related_id": other, "link_type": kind} for one, other, kind in rows]
     write_rows(f"{run}/links/site={A}/part-0.parquet", links, LINKS)
-    return joined_by(run, f"{run}/links", copies, 1)
-
-
-def joined_by(run: str, links: str | None, copies: dict[int, int], shards: int) -> list[tuple[int, int]]:
-    texts, copied = Streamed(Table(f"{run}/texts", TEXTS, shards)), representatives(run, copies).read(0)
-    judged = read_verdicts(None, Sites([A]))
-    joined = constrained_pairs(iter(texts), copied, links, [A], judged).table
+    texts, copied = Streamed(Table(f"{run}/texts", TEXTS, 1)), representatives(run, copies).read(0)
+    joined = constrained_pairs(iter(texts), copied, f"{run}/links", [A], read_verdicts(None, sites)).table
     return [(row["left"], row["right"]) for row in joined.to_pylist()]
 
 
 def test_used_links_join_the_questions_that_stand_for_theirs(tmp_path: Path) -> None:
     rows = [(4, 2, "duplicate"), (9, 10, "duplicate"), (10, 2, "duplicate"), (5, 6, "linked"), (7, 7, "duplicate")]
+    rows.append((3, 77, "duplicate"))  # the archive lacks 77
     assert used_links(tmp_path, rows, {10: 4, 9: 4}) == [(2, 4)]
-
-
-def test_a_link_to_a_question_that_the_archive_lacks_joins_nothing(tmp_path: Path) -> None:
-    assert used_links(tmp_path, [(4, 2, "duplicate"), (3, 77, "duplicate")], {}) == [(2, 4)]
-
-
-def test_without_links_none_are_used(tmp_path: Path) -> None:
-    write_shard(str(tmp_path), 0, A, [1, 2], Sites([A]))
-    assert joined_by(str(tmp_path), None, {}, 1) == []

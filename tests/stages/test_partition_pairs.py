@@ -1,6 +1,5 @@
 """From scored pairs to clusters, compared with one process that scores each pair of each component."""
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import combinations
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from oracles.slow_evidence import slow_lead, terms_of
-from run_tables import Pair, by_home, contents, cut_off, scored_pairs, table, write_terms
+from run_tables import Pair, by_home, scored_pairs, table, write_terms
 from scipy import sparse
 from scipy.special import expit, logit
 
@@ -23,11 +22,9 @@ from dupq.clusters.decision import PairScorer
 from dupq.clusters.evidence import UNLISTED, Words, shared, title_cosines
 from dupq.clusters.partition import partition
 from dupq.clusters.reranking import Reread
-from dupq.job import run as runner
 from dupq.job.run import Run
-from dupq.job.step import CAP
 from dupq.job.table import Broadcast, Shuffled, Table, one_batch, write_batches
-from dupq.job.tasks import Report, run_tasks
+from dupq.job.tasks import Report
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.exact import pair_scores
 from dupq.stages import partition as stage
@@ -266,15 +263,9 @@ def test_clusters_are_those_of_one_process_that_scores_every_pair(seed: int, set
     assert in_components[0] > 20 > in_components[-1]
     assert report.caps[OVER] == sum(size for size in in_components if size > setting.scored_size)
     assert 2 < sizes(found)[0] < in_components[0]
-
-
-def test_pairs_that_no_question_lists_are_scored_and_decide(tmp_path: Path) -> None:
-    archive = mixed(1)
-    every, report = clusters(archive, tmp_path / "every", Setting())
-    some, unscored = clusters(archive, tmp_path / "some", Setting(scored_size=2))
-    assert report.counts[UNLISTED_SCORED] > 100
-    assert unscored.counts[UNLISTED_SCORED] == 0
-    assert every != some
+    assert (report.counts[UNLISTED_SCORED] > 100) == (setting == Setting())
+    assert (report.counts[UNLISTED_SCORED] == 0) == (setting.scored_size == 2)
+    assert (seed, setting) != (1, Setting()) or found != slowly(archive, 2)  # those pairs decide
 
 
 def test_pairs_that_no_question_lists_are_scored_by_a_reranker_that_has_read_both(tmp_path: Path) -> None:
@@ -306,10 +297,9 @@ def test_neither_parts_nor_shards_nor_groups_change_the_clusters(
             assert (groups == 1) == (group == 10**9)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_linked_questions_that_are_in_no_candidate_pair_are_scored_too(seed: int, tmp_path: Path) -> None:
+def test_linked_questions_that_are_in_no_candidate_pair_are_scored_too(tmp_path: Path) -> None:
     """They list nothing: they may lack an embedding, or be of a site that is not searched."""
-    archive = mixed(seed, 90)
+    archive = mixed(1, 90)
     lone = archive.keys[::-6]
     scored = {pair: p for pair, p in archive.scored.items() if not {*pair} & {*lone}}
     sure = [left for (left, _), p in scored.items() if p >= THRESHOLD]
@@ -329,24 +319,6 @@ def some_links(archive: Archive) -> list[Pair]:
     return [low, (alone[0], alone[1]), (among[0], among[-1])]
 
 
-def test_known_links_are_pairs_too(tmp_path: Path) -> None:
-    archive = mixed(4)
-    archive = archive._replace(links=some_links(archive))
-    found, _ = clusters(archive, tmp_path, Setting())
-    assert found == slowly(archive)
-    alone = archive.links[1]
-    assert found[alone[0]] == found[alone[1]] == alone[0]
-
-
-def test_known_links_join_whatever_the_evidence(tmp_path: Path) -> None:
-    """Also two clusters that have nothing else in common."""
-    cliques = [*combinations(range(6), 2), *combinations(range(6, 12), 2)]
-    archive = archive_of(np.repeat([0, 1], 6), dict.fromkeys(cliques, 0.95), noise=0.1)
-    archive = archive._replace(links=[(archive.keys[2], archive.keys[9])])
-    found, _ = clusters(archive, tmp_path, Setting())
-    assert found[archive.keys[2]] == found[archive.keys[9]]
-
-
 def test_what_must_be_apart_is_in_no_cluster_together_though_all_speaks_for_it(tmp_path: Path) -> None:
     """Also pairs that nobody lists, in a small and in a large component."""
     cliques = [*combinations(range(6), 2), *combinations(range(6, 26), 2)]
@@ -359,7 +331,7 @@ def test_what_must_be_apart_is_in_no_cluster_together_though_all_speaks_for_it(t
     assert len(set(found.values())) == 4
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_random_links_join_all_that_they_connect(seed: int, tmp_path: Path) -> None:
     """Chains of links too; linked questions count as one in all other pairs."""
     archive = mixed(seed, 90)
@@ -398,47 +370,11 @@ def test_what_is_no_candidate_counts_as_least_likely_for_linked_questions_too(se
     assert found == slowly(archive, setting.scored_size)
 
 
-def test_a_second_attempt_makes_nothing_again_and_says_the_same(tmp_path: Path) -> None:
-    archive, setting = mixed(1), Setting(parts=2, shards=2, scored_size=30)
-    given, first, again = write(archive, tmp_path, setting), *(Run(str(tmp_path), "partition") for _ in range(2))
-    assert labels(partitioned(first, archive, given, setting)) == slowly(archive, 30)
-    made = {f.uri: (Path(f.uri).stat().st_mtime_ns, Path(f.uri).read_bytes()) for f in storage.list_files(first.folder)}
-    partitioned(again, archive, given, setting)
-    assert {uri: (Path(uri).stat().st_mtime_ns, Path(uri).read_bytes()) for uri in made} == made
-    assert (again.report.counts, again.report.caps) == (first.report.counts, first.report.caps)
-    assert (again.report.rows_in, again.report.rows_out) == (first.report.rows_in, first.report.rows_out)
-    assert run_tasks is runner.run_tasks
-
-
-def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stage, "_PAIRS_OF_GROUP", 100)
-    archive, setting = mixed(2, 60), Setting(parts=2, shards=2)
-    given, whole = write(archive, tmp_path, setting), Run(str(tmp_path), "partition")
-    assert partitioned(whole, archive, given, setting).partitions > 1
-    expected = contents(whole.folder)
-    for outputs in itertools.count():
-        again = Run(f"{tmp_path}/{outputs}", "partition")
-        if not cut_off(outputs, partitioned, again, archive, given, setting):
-            break
-        partitioned(again, archive, given, setting)
-        assert contents(again.folder) == expected
-    assert outputs > len(expected)  # marks are files too
-
-
 def test_without_sure_pairs_there_are_no_clusters(tmp_path: Path) -> None:
     archive = archive_of(np.arange(5), {(0, 1): 0.5, (2, 4): 0.1}, noise=0.5)
     found, report = clusters(archive, tmp_path, Setting(parts=2, shards=2))
     assert found == {}
     assert "groups" not in report.counts
-
-
-def test_two_questions_that_are_sure_of_each_other_are_a_cluster(tmp_path: Path) -> None:
-    archive = archive_of(np.arange(4), {(0, 3): 0.9, (1, 2): 0.1}, noise=0.5)
-    found, report = clusters(archive, tmp_path, Setting())
-    assert found == {archive.keys[0]: archive.keys[0], archive.keys[3]: archive.keys[0]}
-    assert report.counts[UNLISTED_SCORED] == 0
 
 
 class TestPlanted:
@@ -472,12 +408,6 @@ class TestPlanted:
         assert sizes(chain)[0] <= 4
         assert component_sizes(archive)[0] == self.chain
         assert report.caps.get(OVER, 0) == (0 if scored_size == 1_000 else self.chain + self.clique)
-
-
-def test_a_cap_that_did_not_bite_is_still_counted_as_none(tmp_path: Path) -> None:
-    _, report = clusters(mixed(2), tmp_path, Setting())
-    assert report.caps == {OVER: 0}
-    assert CAP + OVER not in report.counts
 
 
 def test_a_higher_threshold_never_joins_more(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A whole archive ranked for its known duplicates, by an encoder and by the baselines.
 
-Memory: four shards of texts and embeddings, those of the pairs that are scored, and the index of BM25, some 4 kB per
+Memory: four shards of texts and embeddings, the same of scored pairs, and the index of BM25, some 4 kB per
 question.
 """
 

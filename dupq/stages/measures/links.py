@@ -1,7 +1,6 @@
 """The clusters of a run compared with the known duplicates that nothing was fitted on, at any size of the archive.
 
     tested    the links of the test part; the second table has the sets that all links form
-    searched  the tested links that near duplicates leave to the encoder
     pairs     the encoder's pairs with a linked question
     titles    of linked questions
     links     the measures (`link_quality`)
@@ -61,8 +60,7 @@ def measure_links(
     if not tested.rows:
         return None
     links, all_sets, copies = Broadcast(tested), Broadcast(sets), Broadcast(known.representatives)
-    searched = Broadcast(run.map("searched", searched_links)(links, copies))
-    linked = Broadcast(run.map("pairs", pairs_of_linked)(made.pairs, all_sets, searched, sites))
+    linked = Broadcast(run.map("pairs", pairs_of_linked)(made.pairs, all_sets, links, copies, sites))
     titles, owners = Broadcast(run.map("titles", titles_of)(questions, links)), Broadcast(made.members)
     measure = run.record("links", link_quality)
     measured = measure(links, copies, all_sets, linked, titles, owners, thresholds, linked_share, sites)
@@ -78,16 +76,13 @@ def links_to_measure(keys: Iterator[pa.Table], links: pa.Table, seen: dict[str, 
     return StepResult(pa.table([*split.links_of("test", pairs).T], schema=KEY_PAIRS), second=sets_table(split))
 
 
-@step(KEY_PAIRS, REPRESENTATIVES, makes=KEY_PAIRS)
-def searched_links(tested: pa.Table, representatives: pa.Table) -> pa.Table:
-    """Return the links that near duplicates leave to the encoder, as pairs of two representatives (KEY_PAIRS)."""
-    return pa.table([*proper_pairs(represented_by(representatives)(pairs_in(tested))).T], schema=KEY_PAIRS)
-
-
-@step(_OF_PAIRS, KNOWN_SETS, KEY_PAIRS, makes=_LINKED_PAIRS)
-def pairs_of_linked(pairs: pa.Table, sets: pa.Table, searched: pa.Table, sites: list[str]) -> pa.Table:
-    """Return the encoder's pairs with a linked question of the test part, by keys."""
-    linked = distinct(np.concatenate([sets_in(sets).questions_of("test"), pairs_in(searched).ravel()]))
+@step(_OF_PAIRS, KNOWN_SETS, KEY_PAIRS, REPRESENTATIVES, makes=_LINKED_PAIRS)
+def pairs_of_linked(
+    pairs: pa.Table, sets: pa.Table, tested: pa.Table, representatives: pa.Table, sites: list[str]
+) -> pa.Table:
+    """Return the encoder's pairs with a linked question of the test part, or its representative, by keys."""
+    searched = proper_pairs(represented_by(representatives)(pairs_in(tested)))
+    linked = distinct(np.concatenate([sets_in(sets).questions_of("test"), searched.ravel()]))
     pairs = encoder_pairs(pairs)
     ends = Sites(sites).pack_pairs(pairs, "pairs")
     rows = np.flatnonzero(are_among(linked, ends).any(axis=1))

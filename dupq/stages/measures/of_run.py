@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,16 +65,6 @@ class MeasureInputs:
     error: float  # spread of ln (right / expected) in the first pairs of a worklist
 
 
-class Measured(NamedTuple):
-    """What steps measured; None without what they need."""
-
-    counts: Measures
-    links: Measures | None
-    planted: Measures | None
-    changed: Measures | None
-    checked: Measures | None
-
-
 @stage("evaluate", version=13, drops="work/evaluate")
 def measure_run(
     run: Run,
@@ -89,19 +79,19 @@ def measure_run(
     sites, chosen, owners = known.sites.names, inputs.thresholds["chosen"], Broadcast(made.members)
     pairs, clusters, stats = Streamed(made.pairs), Streamed(made.clusters), Broadcast(made.stats)
     counts = run.record("counts", counts_of)(pairs, clusters, stats, chosen["threshold"], sites)
-    links = planted = changed = checked = None
+    measured: dict[str, Measures | None] = dict.fromkeys(("links", "planted", "checked", "changed"))
     if known.links is not None:
         thresholds = [chosen, *inputs.thresholds["others"]]
         share = Model.from_dict(inputs.calibration["model"]).linked_share
-        links = measure_links(run, made, known, texts, questions, thresholds, share)
+        measured["links"] = measure_links(run, made, known, texts, questions, thresholds, share)
     if inputs.truth:
-        planted = run.record("planted", planted_in)(Streamed(texts), owners, inputs.truth, sites)
+        measured["planted"] = run.record("planted", planted_in)(Streamed(texts), owners, inputs.truth, sites)
     if known.previous:
-        changed = run.record("changed", changed_since)(owners, known.previous, sites)
+        measured["changed"] = run.record("changed", changed_since)(owners, known.previous, sites)
     if inputs.contradictions:
-        checked = run.record("checked", checked_by)(pairs, chosen["threshold"], known.sites, known.judged)
-    measured = Measured(counts, links, planted, changed, checked)
-    run.write("metrics.json", metrics_of, publish=True)(worklist, measured, known, inputs, storage.parent(run.uri))
+        measured["checked"] = run.record("checked", checked_by)(pairs, chosen["threshold"], known.sites, known.judged)
+    write = run.write("metrics.json", metrics_of, publish=True)
+    write(worklist, counts, measured, known, inputs, storage.parent(run.uri))
     run.report.rows_in = run.report.rows_out = counts["questions"]
 
 
@@ -177,24 +167,32 @@ def changed_since(members: pa.Table, previous: str, sites: list[str]) -> Measure
 
 @step(columns(WORKLIST, "expected_right"), makes=JSON)
 def metrics_of(
-    worklist: pa.Table, measured: Measured, known: RunKnowledge, inputs: MeasureInputs, runs: str
+    worklist: pa.Table,
+    counts: Measures,
+    measured: Mapping[str, Measures | None],
+    known: RunKnowledge,
+    inputs: MeasureInputs,
+    runs: str,
 ) -> Measures:
-    """Return metrics.json; `runs` is the folder of the run, in which the one that drew judged pairs is looked for."""
+    """Return metrics.json, with `counts` and what else was `measured`: None without what it needs.
+
+    The run that drew judged pairs is looked for in the folder `runs`.
+    """
     chosen, right = inputs.thresholds["chosen"], worklist["expected_right"].to_pylist()  # running sums
-    first, has_links = right[:_FIRST], known.links is not None
+    first = right[:_FIRST]
     metrics: dict[str, Any] = {
-        **measured.counts,
+        **counts,
         "representatives": inputs.representatives,
         "threshold": chosen["threshold"],
         "expected_precision": chosen["expected_precision"],
         "thresholds": [chosen, *inputs.thresholds["others"]],
         "calibration": {name: value for name, value in inputs.calibration.items() if name != "reference"},
-        "planted": measured.planted,
-        "links": measured.links,
+        "planted": measured["planted"],
+        "links": measured["links"],
         "verdicts": estimated(inputs.verdicts, runs) if inputs.verdicts else None,
         "judged": None,
         "judge": inputs.judge,
-        "checked": measured.checked,
+        "checked": measured["checked"],
         "worklist": {
             "pairs": len(right),
             "first": len(first),
@@ -204,14 +202,14 @@ def metrics_of(
         "drift": None,
     }
     if inputs.contradictions:
-        counts = {word: len(known.judged.of(code)) for word, code in VERDICTS.items()}
-        metrics["judged"] = counts | dict(zip(("contradicted", "contradicting"), inputs.contradictions, strict=True))
-    metrics["not_measured"] = measures.not_measured(metrics, has_links)
-    if known.previous and measured.changed:
+        judged = {word: len(known.judged.of(code)) for word, code in VERDICTS.items()}
+        metrics["judged"] = judged | dict(zip(("contradicted", "contradicting"), inputs.contradictions, strict=True))
+    metrics["not_measured"] = measures.not_measured(metrics, known.links is not None)
+    if known.previous and measured["changed"]:
         both: dict[str, Mapping[str, Any]] = {"now": metrics, "then": read_metrics(known.previous)}
         drift = {name: {when: found.get(name) for when, found in both.items()} for name in _DRIFTING}
         recall = {when: (found.get("links") or {}).get("in_one_cluster") for when, found in both.items()}
-        metrics["drift"] = {"previous": known.previous, **drift, "recall": recall, **measured.changed}
+        metrics["drift"] = {"previous": known.previous, **drift, "recall": recall, **measured["changed"]}
     return metrics
 
 
