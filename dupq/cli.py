@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import select
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -122,6 +123,7 @@ def _end(parser: Parser, words: Sequence[str] | None = None) -> None:
     except DupqError as error:
         _log.error(str(error))
         sys.exit(error.exit_code)
+    arguments.command = shlex.join(["dupq", *(words or [arguments.job.replace("_", "-"), *sys.argv[1:]])])
     progress.show_as(getattr(arguments, "log", "plain"))
     supervisor.on_end(_say, _leave)
     code = _run(arguments)

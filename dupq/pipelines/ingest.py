@@ -66,25 +66,26 @@ def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str
             manifest["passed_over"] = passed_over
         storage.write_json(storage.join(plan.output, "manifest.json"), manifest)
     counts = {site.site: all_sites[site.site] for site in sites}
-    for site, counted in counts.items():
-        _log_counts(site, counted, storage.join(plan.output, "rejects", f"site={site}"))
+    for site in sites:
+        _log_counts(site, counts[site.site], storage.join(plan.output, "rejects", f"site={site.site}"), job)
     also = f"   files passed over {len(passed_over):,}" if passed_over else ""
     _log.info(f"archive: {plan.output}   peak memory of a task {peak:.0f} MB{also}")
     return counts
 
 
-def _log_counts(site: str, counted: Mapping[str, object], rejects: str) -> None:
+def _log_counts(site: DumpSite, counted: Mapping[str, object], rejects: str, job: IngestJob) -> None:
     """Log what was counted of a site, whose rejects are in a folder."""
-    sums = {name: value for name, value in counted.items() if name != "files" and value}
+    name, sums = site.site, {name: value for name, value in counted.items() if name != "files" and value}
     shown = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items())
-    _log.info(f"{site}: {shown}", extra={"fields": {"site": site, **sums}})
+    ids = f"; ids are those of the column {site.id}" if site.id else ""
+    _log.info(f"{name}: {shown}{ids}", extra={"fields": {"site": name, **sums}})
     if WITHOUT_ID in sums:
         _log.warning(
-            f"{site}: no column of ids, so ids are row numbers, and verdicts hold only while no row moves; name "
-            "the column with --id COLUMN"
+            f"{name}: no column of ids, so ids are row numbers, and verdicts hold only while no row moves; name "
+            f"the column with --id COLUMN{job.again('--id COLUMN')}"
         )
     if sums.keys() & {"rejects", "link_rejects"}:
-        _log.warning(f"{site}: rejected rows are left out{most_frequent(rejects)}; {rejects} has the reasons")
+        _log.warning(f"{name}: rejected rows are left out{most_frequent(rejects)}; {rejects} has the reasons")
 
 
 def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = ()) -> float:

@@ -112,6 +112,7 @@ def open_dedup(job: DedupJob, checked: Settings | None, stages: Sequence[Stage[.
         inputs = {name: storage.absolute(uri) if uri else None for name, uri in uris.items()} | {"language": language}
         inputs |= {"reranker": reranker.name} if reranker else {}
         inputs |= {"skipped_shards": ", ".join(job.skipped)} if job.skipped else {}
+        inputs |= {"command": job.command} if job.command else {}
         run = Run.open(job.output, inputs, made_from | {"previous": earlier}, settings, versions, copied)
         run.previous = job.previous
         return run

@@ -83,4 +83,4 @@ def from_dump(job: FromDumpJob, checked: Checked | None = None) -> Run:
     progress.leave()  # the checks of dedup must not be logged in the training's run
     runs, settings = storage.join(job.output, "runs"), job.settings_of("dedup")
     inputs = questions, encoder, runs, known, job.truth, job.previous, settings, job.verdicts, job.gates
-    return dedup(DedupJob(*inputs, gpus=job.gpus, reranker=job.reranker))
+    return dedup(DedupJob(*inputs, gpus=job.gpus, reranker=job.reranker, command=job.command))

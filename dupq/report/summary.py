@@ -60,11 +60,16 @@ def program() -> str:
 
 
 def next_run(run: Run, verdicts: str = "") -> str:
-    """Return the command of the next run; it reads the file `verdicts` that a browser has saved, if there is one."""
+    """Return the command of the next run; it reads the file `verdicts` that a browser has saved, if there is one.
+
+    It is the user's own command, if that is known. What the run read of verdicts, it has kept.
+    """
     inputs = run.manifest["inputs"]
     named = {"--questions": inputs["questions"], "--links": inputs.get("links"), "--encoder": inputs.get("encoder")}
     words = [word for name, value in named.items() if value is not None for word in (name, value)]
-    command = shlex.join(["dupq", "dedup", *words, "--output", storage.parent(run.uri)])
+    command = inputs.get("command") or shlex.join(["dupq", "dedup", *words, "--output", storage.parent(run.uri)])
+    if verdicts and inputs.get("verdicts") and "--previous" not in command:
+        command += f" --previous {shlex.quote(storage.parent(run.uri))}"
     return f"{command} --verdicts ~/Downloads/{verdicts}" if verdicts else command
 
 
