@@ -54,6 +54,7 @@ def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str
     `checked` is what `job.check()` returned, if it was called before. Raises DupqError if a dump is missing, damaged or
     without questions, or has too many broken rows; if there are several dumps, after the others are done.
     """
+    progress.phase("reading the questions")
     (sites, failed, passed_over), plan = checked or job.check()
     for uri, why in passed_over.items():
         _log.warning(f"passed over: {uri} ({why})", extra={"fields": {"passed_over": uri}})
@@ -112,7 +113,6 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
     finally:
         shared.stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
-        progress.clear()
     storage.delete_if_empty(storage.join(job.output, archive.UNFINISHED))
     if errors:
         raise _all_of(errors, len(sites) + len(failed))

@@ -140,7 +140,7 @@ def _reranker_of(job: DedupJob, shards: Sequence[Shard]) -> tuple[Reranker | Non
     reranker = default_reranker() if job.reranker is None else reranker_at(job.reranker, "--reranker ")
     if reranker is None:
         had = FinishedRun(job.previous).manifest["inputs"].get("reranker") if job.previous else None
-        remedy = "pip install 'dupq[reranker]' brings both"
+        remedy = "pip install '.[reranker]' in dupq's checkout brings both"
         if had:
             raise DupqError(
                 f"{job.previous}: this run had the reranker {had}, and {DEFAULT} or sentence-transformers is missing "

@@ -40,6 +40,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> Run:
     earlier attempt stopped. Raises DupqError if an input is missing or wrong, and ClusterError if the workers have no
     room.
     """
+    progress.phase("training an encoder")
     opened = open_training(job, checked, STAGES)
     _log.info(f"language: {opened.language}")
     run, settings, sites = opened.run, opened.settings, opened.sites

@@ -56,7 +56,7 @@ def words(name: str) -> str:
 def program() -> str:
     """Return how dupq is called in this terminal: by its path if it is not on the PATH."""
     beside = Path(sys.executable).with_name("dupq")
-    return shlex.quote(str(beside)) if shutil.which("dupq") is None and beside.exists() else "dupq"
+    return shlex.quote(_shown(str(beside))) if shutil.which("dupq") is None and beside.exists() else "dupq"
 
 
 def next_run(run: Run, verdicts: str = "") -> str:

@@ -139,7 +139,9 @@ def test_a_library_that_is_not_installed_is_named_with_the_extra(
     library: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(DupqError, match=rf"(?i){library}, which is not installed: pip install 'dupq\[tables\]'"):
+    with pytest.raises(
+        DupqError, match=rf"(?i){library}, which is not installed; in dupq's checkout: pip install '.\[tables\]'"
+    ):
         getattr(run.pairs, library)()
 
 
