@@ -168,7 +168,7 @@ def _missed(run: Run) -> Iterator[str]:
             among = f"{_are(nearest * searched)} among the ten questions that it finds most alike"
             yield f"of the {searched:,} that are no copies, {among}"
     if "links" in reasons:
-        yield f"not known: {reasons['links']}"
+        yield "not known: nobody has marked duplicates here that dupq could be tested on"
     if work["pairs"]:
         first = "its" if work["pairs"] <= work["first"] else f"the first {work['first']}"
         sheet = _shown(storage.join(run.uri, "worklist.tsv"))
