@@ -4,6 +4,7 @@ DUMP ?=
 OUT ?= $(if $(DUMP),,out/sample)
 PRESET ?= dupq
 JOB = .venv/bin/python
+PIP = .venv/bin/pip install -qq --disable-pip-version-check # errors only
 SLOW = anywhere api chaos cluster golden job jobs report serve stages # folders of tests: Ray, browsers, other processes
 KERNELS = $(shell grep -rlE "^from dupq.kernel_cache import" --include=*.py dupq papers/dupq_papers) dupq/text/tokens.py dupq/text/questions.py
 PEERS = faiss-cpu rensa # of benchmarks, beside what the test lock has
@@ -34,15 +35,18 @@ help:
 setup: .venv/ready
 
 .venv/ready: requirements-test.lock requirements-torch.lock pyproject.toml papers/pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dupq needs Python 3.11 or newer: make PYTHON=python3.11 …")'
-	@echo "installing dupq and what it needs into .venv, once: some minutes"
-	$(PYTHON) -m venv .venv
-	.venv/bin/pip install --quiet --require-hashes --no-deps -r requirements-test.lock # complete; torch, which one of them needs, is next
-	.venv/bin/pip install --quiet -r requirements-torch.lock
-	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable . --editable papers
-	@echo "compiling what the jobs call, once: a minute or two"
-	.venv/bin/dupq warm
-	touch .venv/ready .venv/warmed
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dupq needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	@echo "dupq and what it needs go into .venv, once: some minutes"
+	@$(PYTHON) -m venv .venv
+	@echo "1 of 4: packages (2.6 GB)"
+	@$(PIP) --require-hashes --no-deps -r requirements-test.lock # complete; torch, which one of them needs, is next
+	@echo "2 of 4: torch (0.7 GB)"
+	@$(PIP) -r requirements-torch.lock
+	@echo "3 of 4: dupq"
+	@$(PIP) --no-deps --no-build-isolation --editable . --editable papers
+	@echo "4 of 4: compiling what the jobs call, a minute or two"
+	@.venv/bin/dupq warm
+	@touch .venv/ready .venv/warmed
 
 # else each process of the tests compiles what changed
 .venv/warmed: .venv/ready $(KERNELS)

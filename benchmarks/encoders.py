@@ -9,7 +9,7 @@
 - `quora`: 103,765 questions of about 11 words, trained and measured on 63,831 labelled pairs, mostly positives.
 
 With --model FOLDER a sentence-transformers model is measured as it is, `sentence-transformers`, and taken as the
-teacher of `dupq-distilled` and `bow-cnn-distilled` (needs `pip install 'dupq[teacher]'`).
+teacher of `dupq-distilled` and `bow-cnn-distilled` (needs `pip install '.[reranker]'`).
 
 Every preset is trained by the jobs' own functions with its own settings, unless `--epochs`, `--set` or `--short` change
 them, and measured as `jobs/evaluate.py` does: test questions, of sets of duplicates that no training saw,

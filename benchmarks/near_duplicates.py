@@ -23,7 +23,7 @@ first of each group only, ours up to 32 followers of each, so `banding_pairs` ar
 texts, a third of them edits of others, that banding and exact verification find, `false_edges` how many of those
 found are not over it, both against comparing all pairs without any hash (`all_pairs.py`).
 
-All on one thread. Seconds are of processor time, medians of several rounds in turns. Needs `pip install dupq[bench]`,
+All on one thread. Seconds are of processor time, medians of several rounds in turns. Needs `pip install '.[bench]'`,
 and the dumps of DUPQ_SHARED_DATA (default: ../shared/data).
 """
 

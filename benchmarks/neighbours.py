@@ -20,7 +20,7 @@ medians of three.
   with Ray, from tables to tables.
 
 The lowest of all sizes and dimensions is given where there are several; all are under `runs`. Needs `pip install
-dupq[bench]`.
+'.[bench]'`.
 """
 
 import argparse

@@ -38,6 +38,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Links as they are on the site; a file that is no page is copied to it, below files/. mkdocs warns of the dead."""
     sources = {place: source for source, place in PAGES.items()}
     source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    if source == "CHANGELOG.md":  # it names everything, and would be found first
+        page.meta["search"] = {"exclude": True}
 
     def on_site(link: re.Match[str]) -> str:
         target = os.path.normpath(PurePosixPath(source).parent / link[1])

@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import select
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -40,6 +41,10 @@ class Command(NamedTuple):
 
 def command() -> None:
     """Run `dupq` with the arguments of the process, and end the process."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks how a line may go on
+        import argcomplete
+
+        argcomplete.autocomplete(_parser(os.environ["COMP_LINE"].split()))
     with supervisor.guarded(), supervisor.handle_signals():
         main()
 
@@ -74,6 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words[0] == "--version":
         print(f"dupq {__version__}{_commit()}, Python {platform.python_version()}")
         raise SystemExit(0)
+    _end(_parser(words), words)
+
+
+def _parser(words: Sequence[str]) -> Parser:
+    """Return the parser of `dupq`, with the options of the commands among `words`."""
     parser = Parser(prog="dupq")
     parser.commands = [name.replace("_", "-") for name in COMMANDS]
     commands = parser.add_subparsers(metavar="JOB", required=True)
@@ -81,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         subparser = commands.add_parser(name.replace("_", "-"), description=command.about, epilog=_example(name))
         if name.replace("_", "-") in words:  # options import the modules of their command
             _set_up(subparser, name)
-    _end(parser, words)
+    return parser
 
 
 def _overview() -> str:
@@ -122,6 +132,7 @@ def _end(parser: Parser, words: Sequence[str] | None = None) -> None:
     except DupqError as error:
         _log.error(str(error))
         sys.exit(error.exit_code)
+    arguments.command = shlex.join(["dupq", *(words or [arguments.job.replace("_", "-"), *sys.argv[1:]])])
     progress.show_as(getattr(arguments, "log", "plain"))
     supervisor.on_end(_say, _leave)
     code = _run(arguments)
@@ -144,13 +155,13 @@ def _has_no_reader() -> bool:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Run the job, log its error, and return its exit code."""
-    from dupq.job import progress
     from dupq.system import require
 
     try:
         if arguments.job in _ON_RAY and getattr(arguments, "ray", None) != "none":
             require("ray", f"dupq {arguments.job.replace('_', '-')}")
-        arguments.do(arguments)
+        with _drawn(arguments):
+            arguments.do(arguments)
     except DupqError as error:
         _log.error(str(error))
         return error.exit_code
@@ -160,15 +171,25 @@ def _run(arguments: argparse.Namespace) -> int:
             return StorageError.EXIT_CODE
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
         return FAULT
-    finally:
-        progress.clear()
     return 0
+
+
+def _drawn(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """Return the context in which the line of a job on Ray is drawn on a terminal."""
+    from dupq.job import progress
+
+    if arguments.job not in _ON_RAY:
+        return contextlib.nullcontext()
+    phases = {"from_dump": 7, "dedup": 5, "judge": 5}.get(arguments.job, 1)
+    told_at_end = ("dupq.pipelines.ingest", "dupq.pipelines.train") if arguments.job == "from_dump" else ()
+    return progress.drawn(phases, () if arguments.verbose else ("dupq.job", "dupq.stages", *told_at_end))
 
 
 def _say(line: str, code: int) -> None:
     """Log why the job ends early."""
     from dupq.job import progress
 
+    progress.stop_drawing()
     if code in supervisor.CODES.values():
         progress.progress_line(_log, line)
     else:

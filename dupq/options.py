@@ -276,6 +276,7 @@ def add_shared(parser: Parser) -> None:
     parser.add_list("--set", "SECTION.NAME=VALUE", changed, dest="assignments")
     lines = "the format of lines; json: one object per line, with time, level, run, stage and message"
     parser.add_argument("--log", choices=("plain", "json"), help=lines, default="plain")
+    parser.add_flag("--verbose", "show a line per stage on a terminal too, as elsewhere and in run.log")
 
 
 def _add_dumps(parser: Parser) -> None:

@@ -28,7 +28,7 @@ def review(uri: str, of_judge: bool = False, of_past: bool = False) -> None:
         left = "that the judge has read is left to judge" if of_judge else "of the worklist is left to judge"
         print(f"no pair {'is judged yet' if of_past else left}")
         return
-    from dupq.report.summary import next_run  # slow to import: after the checks
+    from dupq.report.summary import next_run, program  # slow to import: after the checks
 
     before = set(known)
     given = _judge_each(run, rows, rows if of_judge else run.worklist.arrow().to_pylist(), known)
@@ -36,7 +36,7 @@ def review(uri: str, of_judge: bool = False, of_past: bool = False) -> None:
     counts = f"{given} verdicts given" + (f", {undone} taken back" if undone else "")
     print(f"{counts}; the next run with this --output reads {queries.verdicts_file(run)}")
     if given or undone:
-        print(f"next: {next_run(run)}")
+        print(f"next: {program()}{next_run(run).removeprefix('dupq')}")
 
 
 def _past(run: Run, known: dict[tuple[Key, Key], str]) -> list[TableRow]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 PACKAGES = {  # by the name of the import: the name of the package, and the pip extra
-    "altair": ("Altair", "jobs"),
+    "altair": ("Altair", "charts"),
     "nltk": ("NLTK", "jobs"),
     "openai": ("openai", "judge"),
     "pandas": ("pandas", "tables"),
@@ -49,7 +49,7 @@ def require(module: str, user: str) -> None:
     """Raise DupqError that names the extra to install if `module`, which `user` needs, is missing."""
     if not is_installed(module):
         name, extra = PACKAGES[module]
-        raise DupqError(f"{user} needs {name}, which is not installed: pip install 'dupq[{extra}]'")
+        raise DupqError(f"{user} needs {name}, which is not installed; in dupq's checkout: pip install '.[{extra}]'")
 
 
 @functools.cache

@@ -30,6 +30,7 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_a_network(tm
     ]
     assert len(loaded) > len(pages)
     assert not [address for address in loaded if "//" in address]
+    assert "changelog.html" not in (tmp_path / "search/search_index.json").read_text()
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])

@@ -108,7 +108,7 @@ def _pip(words: list[str]) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert words[1] == "install"
     for package, extra in re.findall(r"([\w.-]+)\[(\w+)\]", " ".join(words)):
-        assert package in ("dupq", f"dupq-{__version__}-py3-none-any.whl"), package
+        assert package in (".", f"dupq-{__version__}-py3-none-any.whl"), package
         assert extra in extras
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
@@ -23,11 +24,15 @@ from dupq.links import links_table
 from dupq.runs.reader import Key, Run, ends_of, row_of
 from dupq.runs.scoring import PAIR_COLUMNS, WEIGHED, Scorer, pairs_of, weigh
 from dupq.runs.views import TableView, in_memory
+from dupq.system import require
 from dupq.text.keys import Sites, pairs_in
 from dupq.text.questions import question_text
 
+if TYPE_CHECKING:
+    import altair as alt
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """The evidence that two questions of a run are duplicates. Each property is read when first used."""
 
@@ -35,6 +40,28 @@ class Explanation:
     encoder: Callable[[], TextEncoder]  # opens the run's encoder
     left: Key
     right: Key
+
+    def __repr__(self) -> str:
+        """Return the two questions and the pairs between them."""
+        rows = self.edges.to_pylist()
+        lines = [
+            "  {} = {}  {}, probability {:.2f}{}".format(
+                *(f"{site}/{number}" for site, number in ends_of(row)),
+                row["source"].replace("_", " "),
+                row["probability"],
+                ", joined" * row["joined"],
+            )
+            for row in rows
+        ]
+        head = "why {}/{} and {}/{}".format(*self.left, *self.right)
+        return "\n".join([head, *(lines or ["  no evidence"])])
+
+    def plot(self) -> "alt.Chart":
+        """Return a chart of `evidence`. Raises as that does."""
+        require("altair", "Explanation.plot")
+        from dupq.api.plots import evidence_chart
+
+        return evidence_chart(self.evidence)
 
     @cached_property
     def edges(self) -> pa.Table:

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dupq.errors import DupqError
-from dupq.report.charts import ENCODER, STEPS, Counts, where_lost
+from dupq.report.charts import ENCODER, STEPS, Counts, at_thresholds, where_lost
 from dupq.runs.reader import Run
 
 _SIZE = {"width": 480, "height": 220}
+_LOG = alt.Scale(type="log", domainMin=0.5)
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,28 @@ class Plots:
         bars = bars.encode(
             x=alt.X("from:Q", title="probability", scale=alt.Scale(domain=[0, 1])),
             x2="to:Q",
-            y=alt.Y("pairs:Q", title="pairs (logarithmic)", scale=alt.Scale(type="log", domainMin=0.5)),
+            y=alt.Y("pairs:Q", title="pairs (logarithmic)", scale=_LOG),
             y2="bottom:Q",
             color=alt.Color("which:N", title=None),
         )
         line = alt.Chart(alt.Data(values=[{"threshold": self.run.metrics["threshold"]}]))
         line = line.mark_rule(strokeDash=[4, 4]).encode(x="threshold:Q")
         return (bars + line).properties(title="How sure the pairs of the encoder are", **_SIZE)
+
+    def thresholds(self) -> alt.Chart:
+        """Return how many of the encoder's pairs are above each threshold, and how many of them are likely right."""
+        found: Any = at_thresholds(self.run, Counts(self.run)) or {"threshold": [], "pairs": [], "expected": []}
+        rows = [
+            {"threshold": threshold, "pairs": count, "which": which}
+            for threshold, above, right in zip(
+                *(found[name] for name in ("threshold", "pairs", "expected")), strict=True
+            )
+            if above
+            for which, count in (("all", above), ("likely right", above * right))
+        ]
+        x, y = alt.X("threshold:Q"), alt.Y("pairs:Q", title="pairs at or above it (logarithmic)", scale=_LOG)
+        chart = alt.Chart(alt.Data(values=rows)).mark_line().encode(x, y, alt.Color("which:N", title=None))
+        return chart.properties(title="Pairs by threshold", **_SIZE)
 
     def calibration(self) -> alt.LayerChart:
         """Return the share of linked pairs against the model's probability. Raises DupqError without links."""
@@ -63,7 +79,7 @@ class Plots:
         """Return the number of clusters of each size."""
         column = self.run.cluster_stats.arrow(["size"])["size"]
         counts = pc.value_counts(column.filter(pc.greater(column, 1))).to_pylist()
-        return self._bars(
+        return _bars(
             [{"questions": row["values"], "clusters": row["counts"]} for row in counts],
             alt.X("clusters:Q"),
             alt.Y("questions:O", title="questions in the cluster"),
@@ -79,16 +95,22 @@ class Plots:
             raise DupqError(f"{self.run.uri}: {why}")
         rows = [{"where": name, "links": round(value * links["test_links"])} for name, value in shares.items()]
         where = alt.Y("where:N", title=None, sort=None)
-        return self._bars(rows, alt.X("links:Q", title="known duplicates"), where, "Where known duplicates were lost")
+        return _bars(rows, alt.X("links:Q", title="known duplicates"), where, "Where known duplicates were lost")
 
     def changes(self) -> alt.Chart:
         """Return what became of the clusters of the earlier run. Raises DupqError without one."""
         counts = pc.value_counts(self.run.changes.arrow(["kind"])["kind"]).to_pylist()
         rows = [{"kind": row["values"], "clusters": row["counts"]} for row in counts]
         kind = alt.Y("kind:N", title=None, sort="-x")
-        return self._bars(rows, alt.X("clusters:Q"), kind, "Clusters since the earlier run")
+        return _bars(rows, alt.X("clusters:Q"), kind, "Clusters since the earlier run")
 
-    def _bars(self, rows: Sequence[Mapping[str, object]], x: alt.X, y: alt.Y, title: str) -> alt.Chart:
-        return (
-            alt.Chart(alt.Data(values=rows)).mark_bar().encode(x=x, y=y).properties(title=title, width=_SIZE["width"])
-        )
+
+def evidence_chart(evidence: Mapping[str, float]) -> alt.Chart:
+    """Return what each kind of evidence adds to the log-odds of a pair."""
+    rows = [{"evidence": name, "added": value} for name, value in evidence.items() if value]
+    x, y = alt.X("added:Q", title="added to the log-odds"), alt.Y("evidence:N", title=None, sort=None)
+    return _bars(rows, x, y, "Why these two")
+
+
+def _bars(rows: Sequence[Mapping[str, object]], x: alt.X, y: alt.Y, title: str) -> alt.Chart:
+    return alt.Chart(alt.Data(values=rows)).mark_bar().encode(x=x, y=y).properties(title=title, width=_SIZE["width"])

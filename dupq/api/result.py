@@ -47,6 +47,10 @@ class Duplicates:
         """Return the other texts: each is a duplicate of one that `keep` returns."""
         return list(self.clusters.arrow(["id"], pc.field("id") != pc.field("cluster"))["id"].to_pylist())
 
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self.groups())
+
     def __repr__(self) -> str:
         """Return the counts and the likeliest pairs."""
         rows = self.pairs.arrow(["title_left", "title_right", "probability"]).slice(0, _PAIRS_SHOWN).to_pylist()
@@ -57,7 +61,7 @@ class Duplicates:
         return Markup("<p>{}</p>").format(self._headline()) + self.pairs._repr_html_()
 
     def _headline(self) -> str:
-        groups, texts = counted(len(self.groups()), "group"), counted(len(self.clusters), "text")
+        groups, texts = counted(len(self), "group"), counted(len(self.clusters), "text")
         read = f"; read {', '.join(self.read)}" if self.read else ""
         not_read = f"; not read {', '.join(self.not_read)}" if self.not_read else ""
         reranker = f"; likely pairs read by {self.reranker}" if self.reranker else "; no reranker has read likely pairs"

@@ -28,7 +28,7 @@ from dupq.evaluation.verdicts import COLUMNS, Verdict, format_verdicts, parse_ve
 from dupq.job.records import Success
 from dupq.neighbours.embeddings import Embeddings, embeddings_of
 from dupq.neighbours.tiles import top_k
-from dupq.report.summary import findings, in_lines
+from dupq.report.summary import counted, findings, in_lines
 from dupq.runs import queries, reader
 from dupq.runs.inventory import known_runs
 from dupq.runs.reader import Key, link, row_of
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dupq.api.plots import Plots
 
 _ENDS = ("", "_left", "_right")
+_SHOWN = 10  # questions of a cluster
 _PLAIN_KEY = re.compile(r".+/(?:0|[1-9][0-9]{0,14})")  # site/question_id, which is then its own id too
 _MATCHES = [
     WORKLIST.field("rank"),  # 1 = nearest
@@ -63,7 +64,7 @@ class Member(NamedTuple):
     is_canonical: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cluster:
     """A question's cluster; of that question alone, if it has no duplicates."""
 
@@ -72,6 +73,20 @@ class Cluster:
     canonical_reason: str | None  # the criterion that decided; None: the question is alone
     questions: list[Member]  # the canonical one first
     pairs: TableView  # the rows of the run's `pairs` that join two of these questions
+
+    def __repr__(self) -> str:
+        """Return its questions, a line each, the one to keep first."""
+        shown = [f"  {of.question}  {of.title}" for of in self.questions[:_SHOWN]]
+        more = [f"  and {len(self.questions) - _SHOWN:,} more"] * (len(self.questions) > _SHOWN)
+        return "\n".join([self._headline(), *shown, *more])
+
+    def _repr_html_(self) -> str:
+        row = Html("<tr><td>{}</td><td>{}</td></tr>")
+        rows = Html("").join(row.format(of.question, of.title) for of in self.questions[:_SHOWN])
+        return Html("<p>{}</p><table>{}</table>").format(self._headline(), rows) + self.pairs._repr_html_()
+
+    def _headline(self) -> str:
+        return f"cluster {self.cluster_id}: {counted(len(self.questions), 'question')}, to keep is the first"
 
 
 class Run(reader.Run):
@@ -95,7 +110,8 @@ class Run(reader.Run):
 
     @cached_property
     def plot(self) -> "Plots":
-        """Charts by altair: `plot.probabilities()`, `.calibration()`, `.sizes()`, `.lost()`, `.changes()`."""
+        """Charts by altair: `plot.probabilities()`, `.calibration()`, `.thresholds()`, `.sizes()`, `.lost()`,
+        `.changes()`."""
         require("altair", "Run.plot")
         from dupq.api.plots import Plots
 

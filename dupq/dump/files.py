@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -89,6 +89,7 @@ class DumpSite:
     posts: tuple[Member, ...]
     links: tuple[Member, ...] = ()
     is_table: bool = False  # `posts` are tables of questions from elsewhere, with columns of their own
+    id: str | None = None  # the column of their ids, if its values alone tell
 
 
 def is_table(name: str) -> bool:
@@ -212,6 +213,10 @@ class Columns:
     def markup(self) -> Markup:
         """The format of the text."""
         return "auto" if self.format == "table" else self.format
+
+    def with_id(self, name: str | None) -> "Columns":
+        """Return them with the column of ids that `check_columns` found, if it found one."""
+        return self if name is None else replace(self, id=name)
 
 
 BY_NAME = Columns()  # with any other columns, the input must be tables

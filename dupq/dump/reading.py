@@ -6,12 +6,14 @@ file alone, so that a job that was interrupted finds what it has already read.
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from dupq import storage
-from dupq.dump.files import BY_NAME, Columns, DumpSite, Member, Table
+from dupq.dump.files import BY_NAME, Columns, DumpSite, Member, Table, quoted
 from dupq.dump.parsing import Format, ParsedRows, read_rows
 from dupq.dump.streams import UnpackedStream, open_member
 from dupq.dump.table_files import check_table, read_numbered, read_table
@@ -48,6 +50,7 @@ class FileRange(NamedTuple):
     table: Table
     counts_size: bool = True  # False for further members of an archive, whose size counts once
     above: str | None = None  # what the names of the table's files begin with; None: it has one file
+    id: str | None = None  # as of the site
 
 
 class Batch(NamedTuple):
@@ -69,17 +72,29 @@ def file_ranges(site: DumpSite) -> list[FileRange]:
     for file, (table, member) in enumerate(posts + links):
         size = storage.size(member.uri) if member.form == "xml" and not member.is_packed else 0
         for number in range(max(1, -(-size // (_SEGMENTS_PER_RANGE * SEGMENT_SIZE)))):
-            ranges.append(FileRange(file, number, member, table, member.uri not in uris[:file], above))
+            ranges.append(FileRange(file, number, member, table, member.uri not in uris[:file], above, site.id))
     return ranges
 
 
-def check_columns(site: DumpSite, columns: Columns) -> None:
-    """Raise DupqError if a table from elsewhere cannot be opened, or if its columns cannot be told."""
-    if site.is_table:
-        with_ids = thread_map(partial(check_table, columns=columns), site.posts)
-        if any(with_ids) and not all(with_ids):
-            without = site.posts[with_ids.index(False)].source
-            raise DupqError(f"{without}: no column of ids, but other tables here have one; name it with --id COLUMN")
+def check_columns(site: DumpSite, columns: Columns) -> DumpSite:
+    """Return the site with its column of ids, if that is the only one whose name ends in "id" and none of them repeats.
+
+    Raises DupqError if a table from elsewhere cannot be opened, or if its columns cannot be told.
+    """
+    found = thread_map(partial(check_table, columns=columns), site.posts) if site.is_table else []
+    without = [values for values in found if values is not None]
+    if not without:
+        return site
+    if len(without) < len(found):
+        source = site.posts[found.index(without[0])].source
+        raise DupqError(f"{source}: no column of ids, but other tables here have one; name it with --id COLUMN")
+    names = [name for name in without[0] if all(name in values for values in without)]
+    together = {name: np.concatenate([values[name] for values in without]) for name in names}
+    unique = [name for name, values in together.items() if len(np.unique(values)) == len(values) > 0]
+    if len(unique) > 1:
+        source, shown = site.posts[0].source, quoted(unique)
+        raise DupqError(f"{source}: {shown} may each be the id; say which with --id COLUMN")
+    return replace(site, id=unique[0]) if unique else site
 
 
 def batches(file_range: FileRange, job: Ingest) -> Iterator[Batch]:
@@ -91,7 +106,7 @@ def batches(file_range: FileRange, job: Ingest) -> Iterator[Batch]:
     file_format = Format(file_range.table, job.answers)
     if file_range.member.form == "xml":
         return _xml_batches(file_range, file_format)
-    return _table_batches(file_range, job.columns, file_format)
+    return _table_batches(file_range, job.columns.with_id(file_range.id), file_format)
 
 
 def _xml_batches(file_range: FileRange, file_format: Format) -> Iterator[Batch]:

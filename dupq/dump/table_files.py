@@ -19,6 +19,7 @@ from html import unescape
 from typing import Literal, NamedTuple
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import xxhash
 
@@ -131,11 +132,24 @@ def read_table(member: Member, table: Table, columns: Columns) -> Iterator[Row |
             yield _row(row[0], attributes, table, html, numbers)
 
 
-def check_table(member: Member, columns: Columns) -> bool:
-    """Raise the errors of `read_table` for a table from elsewhere, except those of its rows. Tell if it has ids."""
+def check_table(member: Member, columns: Columns) -> dict[str, np.ndarray] | None:
+    """Raise the errors of `read_table` for a table from elsewhere, except those of its rows.
+
+    Return None if it has ids, else the hashes (uint64) of each column that may have them: whose name ends in "id", and
+    where no row lacks a value.
+    """
     with local_copy(member) as path, _open_table(path, member, columns) as opened:
         indices, origin = _attribute_indices(opened, member, "table", columns)
-    return origin == "issues" or "Id" in indices
+        if origin == "issues" or "Id" in indices:
+            return None
+        free = [index for index in range(len(opened.names)) if index not in indices.values()]
+        free = [index for index in free if opened.names[index].lower().endswith("id")]
+        if not free or columns.id is not None:
+            return {}
+        rows = (row[1] for row in opened.read(free) if not isinstance(row, BrokenRow))
+        hashes = (xxhash.xxh3_64_intdigest(value.encode()) if value else 0 for row in rows for value in row)
+        values = np.fromiter(hashes, np.uint64).reshape(-1, len(free)).T
+    return {opened.names[index]: of for index, of in zip(free, values, strict=True) if of.all()}
 
 
 def _attribute_indices(

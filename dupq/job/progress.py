@@ -4,6 +4,9 @@
 While a stage works, a thread writes both files every few seconds, even if nothing has changed, so that a reader sees
 that the job is alive. `tell` changes memory only. A file that cannot be written never fails the run.
 
+On a terminal one line is drawn again and again, from `drawn` to its end: what the job does, the number of that phase,
+and the time. The lines of stages are then left out there.
+
 All of dupq logs to children of the logger `dupq`. A plain line is the message alone, with the prefix `error: ` for
 errors. A JSON line has the time (UTC), the level, the stage, the run, and the record's `fields`.
 """
@@ -147,6 +150,53 @@ def clear() -> None:
     _draw("")
 
 
+class _Work:
+    """What a job does now, for the line that is drawn on a terminal."""
+
+    def __init__(self, phases: int, quiet: tuple[str, ...]) -> None:
+        """Begin before the first of so many phases."""
+        self.phases, self.quiet, self.number = phases, quiet, 0
+        self.what, self.detail, self.began = "starting", "", time.monotonic()
+
+    def draw(self) -> None:
+        """Draw the line, unless the work has ended."""
+        if _work is not self:
+            return
+        phase = f"  [{self.number} of {self.phases}]" if self.phases > 1 and self.number else ""
+        _draw(f"{self.what} …{phase}  {duration(time.monotonic() - self.began)}{self.detail}")
+
+
+_work: _Work | None = None
+
+
+@contextlib.contextmanager
+def drawn(phases: int = 1, quiet: tuple[str, ...] = ()) -> Iterator[None]:
+    """Draw on a terminal what a job of so many `phase`s does, and leave out what the loggers `quiet` say there."""
+    global _work
+    if not (isinstance(_shown.formatter, _Plain) and _is_terminal(sys.stderr)):
+        yield
+        return
+    _work = _Work(phases, quiet)
+    try:
+        with repeating(_work.draw, _SECONDS_DRAWN):
+            yield
+    finally:
+        stop_drawing()
+
+
+def stop_drawing() -> None:
+    """Remove the drawn line for good."""
+    global _work
+    _work = None
+    clear()
+
+
+def phase(what: str) -> None:
+    """Say that the job begins another phase, if that is drawn."""
+    if _work:
+        _work.what, _work.number, _work.detail = what, _work.number + 1, ""
+
+
 def duration(seconds: float) -> str:
     """Return a time such as 0:07, 12:30 or 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
@@ -181,8 +231,11 @@ class _Shown(logging.Handler):
     """Prints results to stdout, and errors, tracebacks and progress to stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        is_progress = getattr(record, "is_progress", False)
+        if _work and record.levelno < logging.WARNING and record.name.startswith(_work.quiet) and not is_progress:
+            return
         is_error = record.levelno >= logging.ERROR
-        is_aside = is_error or record.exc_info or getattr(record, "is_progress", False)
+        is_aside = is_error or record.exc_info or is_progress
         stream, text = sys.stderr if is_aside else sys.stdout, self.format(record)
         is_plain = isinstance(self.formatter, _Plain) and record.levelno >= logging.WARNING and not record.exc_info
         if is_plain and _is_terminal(stream) and not os.environ.get("NO_COLOR"):
@@ -250,11 +303,13 @@ def _close_run_log() -> None:
 
 _log = logging.getLogger(__name__)
 SECONDS_BETWEEN_LINES = 60.0  # plain lines
+_SECONDS_DRAWN = 0.5  # between two drawn lines
+_LONG_SECONDS = 10.0  # left of a step, from which on the drawn line says how far it is
 _UNITS = (("s", 1), ("min", 60), ("h", 3_600))
 
 
 class Line:
-    """Shows a step's progress: a line redrawn on a terminal, else a line per minute."""
+    """Shows a step's progress: in the drawn line if there is one, else a line per minute."""
 
     def __init__(self, label: str, total: int, is_shown: bool = True) -> None:
         """Start the clock for `total` tasks."""
@@ -267,20 +322,17 @@ class Line:
             return
         tell(self._label, done, self._total)
         now = time.monotonic()
-        is_live = isinstance(_shown.formatter, _Plain) and _is_terminal(sys.stderr)
-        if done >= self._total:
-            clear()
-            return
-        if not is_live and now - self._last_shown < SECONDS_BETWEEN_LINES:
-            return
-        self._last_shown = now
         rate = done / max(now - self._start, 1e-9)
         left = (self._total - done) / rate if done else None
+        if _work:
+            is_long = left is not None and left >= _LONG_SECONDS
+            _work.detail = f"  {done:,} of {self._total:,}, {duration(left or 0)} left" if is_long else ""
+            return
+        if done >= self._total or now - self._last_shown < SECONDS_BETWEEN_LINES:
+            return
+        self._last_shown = now
         details = [pace(rate), f"{memory_mb:,.0f} MB" if memory_mb else "", f"{duration(left)} left"] if left else []
         line = ", ".join([f"{self._label}: {done:,}/{self._total:,}", *filter(None, details)])
-        if is_live:
-            _draw(line)
-            return
         fields = {"step": self._label, "done": done, "total": self._total, "per_second": round(rate, 4)}
         fields |= {"seconds_left": left and round(left), "memory_mb": round(memory_mb) or None}
         progress_line(_log, line, fields)

@@ -78,6 +78,8 @@ class Inputs(TypedDict):
     encoder: NotRequired[str | None]
     truth: NotRequired[str | None]
     reranker: NotRequired[str | None]  # its name
+    verdicts: NotRequired[str | None]
+    command: NotRequired[str | None]  # as the user gave it
     language: NotRequired[str | None]  # of the texts and how it was determined, in words
 
 

@@ -1,5 +1,8 @@
 """The arguments of each job, and the checks of them before Ray is imported and any work begins."""
 
+import os
+import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +34,7 @@ FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "rera
 _TRAINING_READS = ("text", "near_duplicates", "word_vectors", "encoder", "title_body", "teacher", "training", "encode")
 NO_RERANKER = "none"
 _NOT_READ = "not read by this job"
+_COLUMN = re.compile(r"--[a-z]+ COLUMN")  # an option that an error advises
 _FREE_TO_MEASURE = ("encode",)  # with an encoder, which fixes how texts are read
 _BASELINES_READ = ("text", "training")  # training: how the questions are split
 _COLUMNS_READ = (*TEXT_COLUMNS, *("tags", "creation_date", "score", "view_count", "answer_count", "accepted_answer_id"))
@@ -57,6 +61,7 @@ class IngestJob:
     columns: Columns = BY_NAME
     answers: bool = False
     assignments: tuple[str, ...] = ()
+    command: str = ""  # as the user gave it
 
     def check(self) -> Checked:
         """Return what there is to ingest. Raises DupqError for a wrong argument, dump or setting."""
@@ -71,9 +76,17 @@ class IngestJob:
         has_dumps = any(f"{dump}/".startswith(f"{output}/") for dump in dumps)
         own = [storage.join(output, name) for name in _WRITTEN] if has_dumps else [f"{output}/"]
         found = find_sites(dumps, self.site, self.columns != BY_NAME, own)
-        for site in found.sites:
-            check_columns(site, self.columns)
-        return Checked(found, Ingest(output, settings, self.answers, self.columns))
+        try:
+            sites = [check_columns(site, self.columns) for site in found.sites]
+        except DupqError as error:
+            option = _COLUMN.search(str(error))
+            raise DupqError(f"{error}{self.again(option[0])}" if option else str(error)) from error
+        return Checked(found._replace(sites=sites), Ingest(output, settings, self.answers, self.columns))
+
+    def again(self, option: str) -> str:
+        """Return the user's command with one more option, as the end of a line."""
+        by_make = f"; for make: OPTIONS={shlex.quote(option)}" if "MAKELEVEL" in os.environ else ""
+        return f", that is: {self.command} {option}{by_make}" if self.command else ""
 
 
 @dataclass(frozen=True)
@@ -168,6 +181,7 @@ class DedupJob:
     gpus: int | None = None  # at most; None: all of the cluster's
     reranker: str | None = None  # a sentence-transformers model, or "none"; None: the default one if it is installed
     is_new: bool = False  # whether it makes a run of its own, although the earlier run was made from the same inputs
+    command: str = ""  # as the user gave it
 
     def check(self) -> Settings:
         """Return the settings. Raises DupqError for a wrong argument, input or setting."""
@@ -277,6 +291,7 @@ def with_judge(
         gates=gates,
         gpus=gpus,
         is_new=True,
+        command=inputs.get("command") or "",
     )
 
 
@@ -339,6 +354,7 @@ class FromDumpJob:
     links: str | None = None  # None: the dump's own
     verdicts: str | None = None
     previous: str | None = None
+    command: str = ""  # as the user gave it
 
     def check(self) -> Checked:
         """Return what there is to ingest. Raises DupqError for a wrong argument, dump or setting of any of the jobs."""
@@ -362,7 +378,8 @@ class FromDumpJob:
 
     def ingest_job(self) -> IngestJob:
         """Return the first of the three jobs."""
-        return IngestJob(self.dumps, self.output, self.site, self.columns, assignments=self.settings_of("ingest"))
+        settings = self.settings_of("ingest")
+        return IngestJob(self.dumps, self.output, self.site, self.columns, False, settings, self.command)
 
     def settings_of(self, name: str) -> tuple[str, ...]:
         """Return the assignments for the job `name`: ingest, train or dedup."""

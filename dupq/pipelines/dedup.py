@@ -79,6 +79,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
     `checked` is what `job.check()` returned, if it was called before. The same job over the same data gives the same
     run, and resumes where an earlier attempt stopped. Raises DupqError if an input is missing or wrong.
     """
+    progress.phase("finding copies")
     opened = open_dedup(job, checked, STAGES)
     run = opened.run
     if run.finished:
@@ -89,6 +90,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
     with run.held(), until_the_end():
         _make_tables(opened, gpus)
         run.describe()
+        progress.phase("writing the report")
         run_tasks("report", _write_report, [(run.uri,)])
         check_gates(job.gates, read_metrics(run.uri), run.uri)
         run.mark()
@@ -121,6 +123,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
         run, texts, signed, terms.rarities, settings.near_duplicates, language, people.of(DIFFERENT)
     )
 
+    progress.phase("comparing all pairs")
     fitness = check_fitness(run, texts.texts, encoder, calibration)
     before = make_texts.answer_in(run.previous, texts_made_as(settings.text))
     to_encode = ToEncode(texts.texts, texts.contents, near.representatives)
@@ -131,6 +134,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     request = SearchRequest(sites.names, settings.neighbours, measure, count, gpus)
     found = search(run, embedded.embeddings, opened.shards, request)
 
+    progress.phase("weighing the likely pairs")
     joins_links, seen = settings.clusters.known_links == "use", read_split(encoder, sites)
     known = RunKnowledge(sites, links, joins_links, people, near.representatives, seen, run.previous)
     labels = known if opened.verdicts_calibrate else replace(known, judged=judged([], sites, VERDICTS_FILE))
@@ -154,6 +158,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
         candidates = candidates._replace(scored=answered.scored)
         least_sure = LEAST_SURE if answered.summary["is_used"] else least_sure
 
+    progress.phase("forming groups")
     target = settings.calibration.precision, settings.clusters.threshold
     decided = decide(run, candidates, target, texts.texts, known, measure, scale, least_sure)
     share = (scale.reread or scale.model).linked_share

@@ -20,6 +20,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
 
     `checked` is what `job.check()` returned, if it was called before. Raises DupqError if an input is missing or wrong.
     """
+    progress.phase("measuring")
     opened = open_evaluation(job, checked, STAGES)
     run, settings, sites = opened.run, opened.settings, opened.sites
     encoder, encoded = run.copy_of("encoder"), None

@@ -55,6 +55,7 @@ def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str
     `checked` is what `job.check()` returned, if it was called before. Raises DupqError if a dump is missing, damaged or
     without questions, or has too many broken rows; if there are several dumps, after the others are done.
     """
+    progress.phase("reading the questions")
     (sites, failed, passed_over), plan = checked or job.check()
     for uri, why in passed_over.items():
         _log.warning(f"passed over: {uri} ({why})", extra={"fields": {"passed_over": uri}})
@@ -67,25 +68,26 @@ def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str
             manifest["passed_over"] = passed_over
         storage.write_json(storage.join(plan.output, "manifest.json"), manifest)
     counts = {site.site: all_sites[site.site] for site in sites}
-    for site, counted in counts.items():
-        _log_counts(site, counted, storage.join(plan.output, "rejects", f"site={site}"))
+    for site in sites:
+        _log_counts(site, counts[site.site], storage.join(plan.output, "rejects", f"site={site.site}"), job)
     also = f"   files passed over {len(passed_over):,}" if passed_over else ""
     _log.info(f"archive: {plan.output}   peak memory of a task {peak:.0f} MB{also}")
     return counts
 
 
-def _log_counts(site: str, counted: Mapping[str, object], rejects: str) -> None:
+def _log_counts(site: DumpSite, counted: Mapping[str, object], rejects: str, job: IngestJob) -> None:
     """Log what was counted of a site, whose rejects are in a folder."""
-    sums = {name: value for name, value in counted.items() if name != "files" and value}
+    name, sums = site.site, {name: value for name, value in counted.items() if name != "files" and value}
     shown = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items())
-    _log.info(f"{site}: {shown}", extra={"fields": {"site": site, **sums}})
+    ids = f"; ids are those of the column {site.id}" if site.id else ""
+    _log.info(f"{name}: {shown}{ids}", extra={"fields": {"site": name, **sums}})
     if WITHOUT_ID in sums:
         _log.warning(
-            f"{site}: no column of ids, so ids are row numbers, and verdicts hold only while no row moves; name "
-            "the column with --id COLUMN"
+            f"{name}: no column of ids, so ids are row numbers, and verdicts hold only while no row moves; name "
+            f"the column with --id COLUMN{job.again('--id COLUMN')}"
         )
     if sums.keys() & {"rejects", "link_rejects"}:
-        _log.warning(f"{site}: rejected rows are left out{most_frequent(rejects)}; {rejects} has the reasons")
+        _log.warning(f"{name}: rejected rows are left out{most_frequent(rejects)}; {rejects} has the reasons")
 
 
 def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = ()) -> float:
@@ -112,7 +114,6 @@ def ingest_sites(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failur
     finally:
         shared.stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
-        progress.clear()
     with contextlib.suppress(OSError):  # unless a site is unfinished; object stores have no empty folders
         os.rmdir(storage.join(job.output, archive.UNFINISHED))
     if errors:

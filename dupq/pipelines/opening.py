@@ -112,6 +112,7 @@ def open_dedup(job: DedupJob, checked: Settings | None, stages: Sequence[Stage[.
         inputs = {name: storage.absolute(uri) if uri else None for name, uri in uris.items()} | {"language": language}
         inputs |= {"reranker": reranker.name} if reranker else {}
         inputs |= {"skipped_shards": ", ".join(job.skipped)} if job.skipped else {}
+        inputs |= {"command": job.command} if job.command else {}
         run = Run.open(job.output, inputs, made_from | {"previous": earlier}, settings, versions, copied)
         run.previous = job.previous
         return run
@@ -139,7 +140,7 @@ def _reranker_of(job: DedupJob, shards: Sequence[Shard]) -> tuple[Reranker | Non
     reranker = default_reranker() if job.reranker is None else reranker_at(job.reranker, "--reranker ")
     if reranker is None:
         had = FinishedRun(job.previous).manifest["inputs"].get("reranker") if job.previous else None
-        remedy = "pip install 'dupq[reranker]' brings both"
+        remedy = "pip install '.[reranker]' in dupq's checkout brings both"
         if had:
             raise DupqError(
                 f"{job.previous}: this run had the reranker {had}, and {DEFAULT} or sentence-transformers is missing "

@@ -40,6 +40,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> Run:
     earlier attempt stopped. Raises DupqError if an input is missing or wrong, and ClusterError if the workers have no
     room.
     """
+    progress.phase("training an encoder")
     opened = open_training(job, checked, STAGES)
     _log.info(f"language: {opened.language}")
     run, settings, sites = opened.run, opened.settings, opened.sites
@@ -83,4 +84,4 @@ def from_dump(job: FromDumpJob, checked: Checked | None = None) -> Run:
     progress.leave()  # the checks of dedup must not be logged in the training's run
     runs, settings = storage.join(job.output, "runs"), job.settings_of("dedup")
     inputs = questions, encoder, runs, known, job.truth, job.previous, settings, job.verdicts, job.gates
-    return dedup(DedupJob(*inputs, gpus=job.gpus, reranker=job.reranker))
+    return dedup(DedupJob(*inputs, gpus=job.gpus, reranker=job.reranker, command=job.command))

@@ -56,15 +56,20 @@ def words(name: str) -> str:
 def program() -> str:
     """Return how dupq is called in this terminal: by its path if it is not on the PATH."""
     beside = Path(sys.executable).with_name("dupq")
-    return shlex.quote(str(beside)) if shutil.which("dupq") is None and beside.exists() else "dupq"
+    return shlex.quote(_shown(str(beside))) if shutil.which("dupq") is None and beside.exists() else "dupq"
 
 
 def next_run(run: Run, verdicts: str = "") -> str:
-    """Return the command of the next run; it reads the file `verdicts` that a browser has saved, if there is one."""
+    """Return the command of the next run; it reads the file `verdicts` that a browser has saved, if there is one.
+
+    It is the user's own command, if that is known. What the run read of verdicts, it has kept.
+    """
     inputs = run.manifest["inputs"]
     named = {"--questions": inputs["questions"], "--links": inputs.get("links"), "--encoder": inputs.get("encoder")}
     words = [word for name, value in named.items() if value is not None for word in (name, value)]
-    command = shlex.join(["dupq", "dedup", *words, "--output", storage.parent(run.uri)])
+    command = inputs.get("command") or shlex.join(["dupq", "dedup", *words, "--output", storage.parent(run.uri)])
+    if verdicts and inputs.get("verdicts") and "--previous" not in command:
+        command += f" --previous {shlex.quote(storage.parent(run.uri))}"
     return f"{command} --verdicts ~/Downloads/{verdicts}" if verdicts else command
 
 
@@ -163,7 +168,7 @@ def _missed(run: Run) -> Iterator[str]:
             among = f"{_are(nearest * searched)} among the ten questions that it finds most alike"
             yield f"of the {searched:,} that are no copies, {among}"
     if "links" in reasons:
-        yield f"not known: {reasons['links']}"
+        yield "not known: nobody has marked duplicates here that dupq could be tested on"
     if work["pairs"]:
         first = "its" if work["pairs"] <= work["first"] else f"the first {work['first']}"
         sheet = _shown(storage.join(run.uri, "worklist.tsv"))

@@ -115,7 +115,7 @@ def inputs_of(site: DumpSite, job: Ingest) -> MadeFrom:
         "files": [[checksums[member.uri], member.name, member.form] for member in files],
         "links": len(site.links),
         "is_table": site.is_table,
-        "columns": repr(job.columns),
+        "columns": repr(job.columns.with_id(site.id)),
         "answers": job.answers,
         "algorithms": VERSIONS,
     }

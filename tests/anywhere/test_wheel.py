@@ -160,7 +160,10 @@ def test_runs_are_read_and_duplicates_found_without_ray_and_torch(installed: Pat
     assert found["members"] == 3
     assert found["decided"] > 0
     assert found["missing"] == ["ray", "torch", "pandas"]
-    assert found["said"] == "a DataFrame of pandas needs pandas, which is not installed: pip install 'dupq[tables]'"
+    assert (
+        found["said"]
+        == "a DataFrame of pandas needs pandas, which is not installed; in dupq's checkout: pip install '.[tables]'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ def test_runs_are_read_and_duplicates_found_without_ray_and_torch(installed: Pat
 )
 def test_a_job_names_the_extra_that_it_needs(installed: Path, job: str, options: list[str]) -> None:
     ended = call(installed / "dupq", job, *options)
-    said = f"error: dupq {job} needs Ray, which is not installed: pip install 'dupq[jobs]'\n"
+    said = f"error: dupq {job} needs Ray, which is not installed; in dupq's checkout: pip install '.[jobs]'\n"
     assert (ended.returncode, ended.stderr) == (1, said)
 
 

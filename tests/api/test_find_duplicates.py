@@ -167,6 +167,7 @@ def test_titles_that_say_they_differ_are_not_joined_and_typing_errors_are() -> N
     ]
     found = dupq.find_duplicates(titles)
     assert found.groups() == [[12, 13], [14, 16]]  # and a copy
+    assert len(found) == 2
     probabilities = {
         (row["left"], row["right"]): row["probability"]
         for row in found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()

@@ -139,7 +139,9 @@ def test_a_library_that_is_not_installed_is_named_with_the_extra(
     library: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(DupqError, match=rf"(?i){library}, which is not installed: pip install 'dupq\[tables\]'"):
+    with pytest.raises(
+        DupqError, match=rf"(?i){library}, which is not installed; in dupq's checkout: pip install '.\[tables\]'"
+    ):
         getattr(run.pairs, library)()
 
 
@@ -176,6 +178,14 @@ def test_the_cluster_of_a_question(run: Run) -> None:
     assert [member.title for member in cluster.questions] == [TITLES[key] for key in (canonical, *TRIPLE[:2])]
     assert [member.is_canonical for member in cluster.questions] == [True, False, False]
     assert sorted(cluster.pairs.arrow()["source"].to_pylist()) == ["encoder", "encoder", "known_link"]
+    assert repr(cluster).splitlines()[:2] == [
+        f"cluster {CS}/31: 3 questions, to keep is the first",
+        f"  {cluster.canonical}  {TITLES[canonical]}",
+    ]
+    assert cluster._repr_html_().count(f"<td>{cluster.canonical}</td>") == 1
+    why = repr(run.explain(TRIPLE[0], TRIPLE[1])).splitlines()
+    assert why[0] == "why {}/{} and {}/{}".format(*TRIPLE[0], *TRIPLE[1])
+    assert re.fullmatch(rf"  {CS}/\d+ = {CS}/\d+  [a-z ]+, probability \d\.\d\d, joined", why[1])
 
 
 def test_a_question_without_duplicates_is_its_own_cluster(run: Run) -> None:

@@ -1,6 +1,10 @@
 """What `dupq` says of itself, and to somebody who mistypes."""
 
+import os
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +37,21 @@ def test_the_example_of_a_command_is_one(name: str) -> None:
 
 def test_the_version_says_which_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert said("--version", capsys, 0).startswith(f"dupq {__version__}")
+
+
+@pytest.mark.parametrize(
+    ("line", "answers"),
+    [
+        ("dupq re", {"report", "review"}),
+        ("dupq export --run x --to k", {"keep-drop"}),
+    ],
+)
+def test_a_shell_completes_commands_options_and_values(line: str, answers: set[str], tmp_path: Path) -> None:
+    pytest.importorskip("argcomplete")
+    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": " ", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    environment = os.environ | asked | {"_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "answers")}
+    subprocess.run([sys.executable, "-m", "dupq.cli"], env=environment, check=True)
+    assert set((tmp_path / "answers").read_text().split()) == answers
 
 
 @pytest.mark.parametrize(

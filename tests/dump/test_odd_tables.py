@@ -65,6 +65,21 @@ def test_files_that_each_count_from_one_are_told_how_to_go_on(tmp_path: Path) ->
     assert len(questions(tmp_path, Columns(id=""), a_csv=rows, b_csv=rows)) == 40
 
 
+def test_a_lone_column_named_like_an_id_has_the_ids_if_none_repeats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, named = "faqID,title,user_id\n007,a,7\nK-2,b,7\n", [("007", "a"), ("K-2", "b")]
+    assert questions(tmp_path / "one", a_csv=rows) == sorted((id_number(id_), title, id_) for id_, title in named)
+    assert "ids are those of the column faqID\n" in capsys.readouterr().out
+    repeated = questions(tmp_path / "again", a_csv=rows, b_csv=rows)  # in another file
+    assert {row[2] for row in repeated} == {f"{name}.csv:{row}" for name in "ab" for row in (1, 2)}
+    lacking = questions(tmp_path / "lacking", a_csv="faqID,title\n007,a\n,b\n")
+    assert [row[2] for row in lacking] == ["1", "2"]
+    with pytest.raises(DupqError, match=r"a\.csv: 'faqID', 'user_id' may each be the id; say which with --id COLUMN$"):
+        questions(tmp_path / "two", a_csv=rows.replace("b,7", "b,8"))
+    assert questions(tmp_path / "none", Columns(id=""), a_csv=rows.replace("b,7", "b,8"))[0][2] == "1"
+
+
 def test_a_forbidden_character_changes_no_row_number(tmp_path: Path) -> None:
     rows = questions(tmp_path, a_csv="title\na1\na2\n", b_csv="title\nb1\nb\x0b2\n")
     assert [row[2] for row in rows] == ["a.csv:1", "a.csv:2", "b.csv:1", "b.csv:2"]

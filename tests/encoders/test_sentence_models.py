@@ -76,7 +76,7 @@ def test_a_missing_package_and_a_damaged_model_are_one_line(
         reranker_at(broken, "")
     monkeypatch.delitem(sys.modules, "sentence_transformers")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DupqError, match=r"^--reranker x needs .* pip install 'dupq\[reranker\]'$"):
+    with pytest.raises(DupqError, match=r"^--reranker x needs .* pip install '\.\[reranker\]'$"):
         reranker_at("x", "--reranker ")
 
 

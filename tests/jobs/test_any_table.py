@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import shlex
 import zipfile
 from pathlib import Path
 
@@ -102,6 +103,15 @@ def test_the_command_line_takes_the_options_of_a_table(tmp_path: Path, monkeypat
 
     assert given[0].columns == Columns("question", "answer", "key", "key", "key", "html")
     assert given[0].site == "mine"
+
+
+def test_what_is_not_clear_is_told_with_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "my faq.csv").write_text("a_id,b_id,title\n1,1,t\n")
+    words = ["ingest", f"{tmp_path}/my faq.csv", f"--output={tmp_path}/out"]
+    with pytest.raises(SystemExit):
+        main(words)
+    said = capsys.readouterr().err
+    assert f"--id COLUMN, that is: {shlex.join(['dupq', *words])} --id COLUMN" in said
 
 
 @without_ray()

@@ -20,6 +20,7 @@ from dupq.errors import DupqError
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import FromDumpJob, from_dump
 from dupq.report.explorer import explorer_data
+from dupq.report.summary import next_run
 
 ODD = ("2", "2.0", "-7", "@a", "007", "12345678901234567890", "=1+1", "a/b#3", "BANK-0010", "1e5", "null", "Ä'\"<b>")
 WORDS = [
@@ -38,6 +39,7 @@ WORDS = [
     "kettle",
 ]
 COPY = "{} again"  # the id of a question's copy
+COMMAND = "dupq from-dump desk.csv --id ticket --output out"
 
 
 def title_of(number: int) -> str:
@@ -68,7 +70,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def job_in(folder: Path, **more: str) -> FromDumpJob:
     dumps, output = (str(folder / "desk.csv"),), str(folder / "out")
-    return FromDumpJob(dumps, output, columns=Columns(id="ticket"), reranker="none", **more)
+    return FromDumpJob(dumps, output, columns=Columns(id="ticket"), reranker="none", command=COMMAND, **more)
 
 
 def test_ids_and_addresses_come_back_through_every_door(
@@ -121,6 +123,8 @@ def test_verdicts_from_a_spreadsheet_join_their_pair_the_next_time(run: Run, tmp
     members = {member.question for member in later.cluster_of(chosen["own_id_left"]).questions}
     assert f"desk/{chosen['own_id_right']}" in members
     assert later.metrics["judged"]["same"] == 1
+    assert next_run(run, "b.tsv") == f"{COMMAND} --verdicts ~/Downloads/b.tsv"
+    assert next_run(later, "b.tsv") == f"{COMMAND} --previous {output}/runs --verdicts ~/Downloads/b.tsv"
 
 
 def test_a_run_that_was_moved_with_its_inputs_finds_them(run: Run) -> None:

@@ -131,7 +131,7 @@ def test_the_second_night_reads_what_is_new_or_changed(first: First, tmp_path: P
 
 def test_a_night_whose_reranker_is_missing_does_not_go_on_without_saying_so(first: First, tmp_path: Path) -> None:
     with pytest.raises(
-        DupqError, match=r"this run had the reranker .*model, and .* pip install 'dupq\[reranker\]'"
+        DupqError, match=r"this run had the reranker .*model, and .* pip install '\.\[reranker\]'"
     ) as said:
         dedup(first.later(tmp_path, reranker=None))
     assert "--reranker none goes on without" in str(said.value)
@@ -187,7 +187,7 @@ def test_a_reranker_that_is_not_there_is_told_before_any_work(
     for job in jobs:
         with monkeypatch.context() as patch:
             patch.setattr(system, "is_installed", lambda module: module != "sentence_transformers")
-            with pytest.raises(DupqError, match=r"--reranker .*nowhere needs .* pip install 'dupq\[reranker\]'"):
+            with pytest.raises(DupqError, match=r"--reranker .*nowhere needs .* pip install '\.\[reranker\]'"):
                 job.check()
         with pytest.raises(DupqError, match=r"--reranker .*nowhere: neither the folder"):
             job.check()

@@ -124,7 +124,7 @@ def test_a_run_goes_by_the_prior_and_says_so(archive: Archive) -> None:
     said = summary(archive.run.uri)
     assert "other sites alone: nobody has marked duplicates here" in said
     assert "are duplicates (an estimate, a guess from other sites)" in said
-    assert "MISSED    not known: no known duplicates to test on (no link is between two questions" in said
+    assert "MISSED    not known: nobody has marked duplicates here that dupq could be tested on" in said
 
 
 @pytest.mark.usefixtures("quick")

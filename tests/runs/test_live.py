@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 
@@ -22,7 +23,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def no_line_left() -> Iterator[None]:
     yield
-    progress.clear()
+    progress.stop_drawing()
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
@@ -43,27 +44,29 @@ def ticking(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(progress.time, "monotonic", lambda: seconds * next(times))
 
 
-def test_on_a_terminal_it_says_stage_done_rate_time_left_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_one_line_says_phase_time_and_what_is_left_of_a_long_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shown = on_terminal(monkeypatch)
-    ticking(monkeypatch, 2.0)
-    Line("encode", 40).show(10, 704.4)
-    assert shown.getvalue() == "\r\x1b[2Kencode: 10/40, 5.0/s, 704 MB, 0:06 left"
-    monkeypatch.setenv("COLUMNS", "21")
-    Line("encode", 40).show(10, 704.4)
-    assert shown.getvalue().endswith("\x1b[2Kencode: 10/40, 5.0/s")
-
-
-def test_the_line_is_gone_before_another_one_is_printed_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = on_terminal(monkeypatch)
-    line = Line("texts", 3)
-    line.show(1)
-    LOGGER.info("signatures  6,118 in")
-    assert "1/3" in shown.getvalue()
-    assert shown.getvalue().endswith(" left\r\x1b[2Ksignatures  6,118 in\n")
-    line.show(2)
-    line.show(3)
-    assert shown.getvalue().endswith(" left\r\x1b[2K")
-    assert shown.getvalue().count("\r") == 4
+    monkeypatch.setattr(progress, "_SECONDS_DRAWN", 1e9)
+    ticking(monkeypatch, 30.0)
+    with progress.drawn(5, quiet=("dupq.tests",)):
+        progress.phase("finding copies")
+        progress.phase("comparing all pairs")
+        Line("encode", 40).show(20)
+        progress._work.draw()
+        last = shown.getvalue().rpartition("\r\x1b[2K")[2]
+        assert re.fullmatch(r"comparing all pairs …  \[2 of 5\]  [\d:]+  20 of 40, 0:30 left", last)
+        Line("report", 1).show(0)
+        LOGGER.info("signatures  6,118 in")  # of a quiet logger
+        LOGGER.warning("slow")
+        assert shown.getvalue().endswith("left\r\x1b[2K\x1b[33mwarning: \x1b[0mslow\n")
+        monkeypatch.setenv("COLUMNS", "12")
+        progress._work.draw()
+        assert shown.getvalue().endswith("\x1b[2Kcomparing a")
+    assert shown.getvalue().endswith("\x1b[2K")  # nothing is left
+    LOGGER.info("done")
+    assert shown.getvalue().endswith("\x1b[2Kdone\n")
 
 
 def test_no_colour_is_used_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,11 +86,13 @@ def test_no_colour_is_used_with_no_color(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_dumb_terminal_and_json_get_no_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = on_terminal(monkeypatch)
     monkeypatch.setenv("TERM", "dumb")
-    Line("texts", 3).show(1)
+    with progress.drawn():
+        assert progress._work is None
     monkeypatch.setenv("TERM", "xterm")
     progress.show_as("json")
     try:
-        Line("texts", 3).show(1)
+        with progress.drawn():
+            assert progress._work is None
     finally:
         progress.show_as("plain")
     assert shown.getvalue() == ""

@@ -4,7 +4,7 @@ const SOURCES = { exact: 'Exact copy', near_duplicate: 'Near duplicate', encoder
 const REASONS = {
   'known links': 'more known links name it as the original', 'accepted answer': 'it has an accepted answer',
   score: 'it has the higher score', answers: 'it has more answers', views: 'it has more views', age: 'it is older',
-  key: 'all else is equal, and it has the smaller id',
+  key: 'all else is equal, and one is kept, the same every night',
 };
 
 function opened(run, source, cluster, panel) {
