@@ -242,7 +242,7 @@ class _Budget:
 # Servers know different parameters, so a request that is refused as such is asked with others: without the
 # probabilities of tokens, then with the names of newer models, then without the schema of the answer.
 _SCHEMA = {"name": "answer", "strict": True, "schema": ANSWER_SCHEMA}
-_IN_JSON = {"response_format": {"type": "json_schema", "json_schema": _SCHEMA}}
+_IN_JSON: dict[str, object] = {"response_format": {"type": "json_schema", "json_schema": _SCHEMA}}
 _FORMS: tuple[tuple[str, dict[str, object]], ...] = (  # the name of the most tokens, and other parameters
     ("max_tokens", {**_IN_JSON, "temperature": 0.0, "logprobs": True, "top_logprobs": _TOP}),
     ("max_tokens", {**_IN_JSON, "temperature": 0.0}),
