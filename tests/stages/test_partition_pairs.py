@@ -263,8 +263,7 @@ def test_clusters_are_those_of_one_process_that_scores_every_pair(seed: int, set
     assert in_components[0] > 20 > in_components[-1]
     assert report.caps[OVER] == sum(size for size in in_components if size > setting.scored_size)
     assert 2 < sizes(found)[0] < in_components[0]
-    assert (report.counts[UNLISTED_SCORED] > 100) == (setting == Setting())
-    assert (report.counts[UNLISTED_SCORED] == 0) == (setting.scored_size == 2)
+    assert (report.counts[UNLISTED_SCORED] > 0) == (setting.scored_size > 2)
     assert (seed, setting) != (1, Setting()) or found != slowly(archive, 2)  # those pairs decide
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import sentence_stand_in
 from oracles.slow_evidence import slow_cosine
-from run_tables import contents, cut_off, question_row, table, write_rows
+from run_tables import question_row, table, write_rows
 from sentence_stand_in import READ, SIZE, unit, write_model
 from test_score_pairs import REFERENCE, SCALE, K, archive_of, write
 from test_score_pairs import Archive as Evidence
@@ -362,26 +362,6 @@ def test_results_are_the_same_whatever_the_shards(reranker: Reranker, tmp_path: 
     assert (few.read.vectors == many.read.vectors).all()
 
 
-def test_an_attempt_that_was_cut_off_is_finished_and_gives_the_same_bytes(reranker: Reranker, tmp_path: Path) -> None:
-    whole = made(tmp_path / "whole")
-    whole.ask(reranker)
-    expected = contents(f"{whole.uri}/work/rerank")
-    tables = [name for name in expected if not storage.name(name).startswith("_")]  # but for marks, which name the run
-    read = []
-    for outputs in (5, 30, 80):
-        cut = made(tmp_path / f"cut-{outputs}")
-        assert cut_off(outputs, cut.ask, reranker)
-        READ.clear()
-        cut.ask(reranker)
-        read.append(len(READ))
-        found = contents(f"{cut.uri}/work/rerank")
-        assert found.keys() == expected.keys()
-        assert [found[name] for name in tables] == [expected[name] for name in tables]
-    assert (read[0], read[-1]) == (len(whole.texts), 0)
-    assert read == sorted(read, reverse=True)
-    assert len(set(read)) > 2  # it was cut off among the model's answers too
-
-
 def test_a_later_night_reads_only_what_is_new_or_changed(reranker: Reranker, tmp_path: Path) -> None:
     """Although a site has come whose keys are before those of the others."""
     first = made(tmp_path / "first")
@@ -413,13 +393,12 @@ def test_a_later_night_reads_only_what_is_new_or_changed(reranker: Reranker, tmp
     assert (found.read.vectors == again.read.vectors).all()
 
 
-@pytest.mark.parametrize("changed", ["model", "code", "vectors", "nothing kept"])
+@pytest.mark.parametrize("changed", ["model", "code", "vectors"])
 def test_nothing_is_taken_from_another_reranker_or_what_is_damaged(
     changed: str, reranker: Reranker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = (made(tmp_path / name) for name in ("first", "second"))
-    if changed != "nothing kept":
-        first.ask(reranker)
+    first.ask(reranker)
     if changed == "model":
         reranker = reranker_at(str(write_model(tmp_path / "other", weights="others")), "")
     if changed == "vectors":
@@ -432,7 +411,6 @@ def test_nothing_is_taken_from_another_reranker_or_what_is_damaged(
         "model": "its results were made with another model",
         "code": "its results were made with another code",
         "vectors": "it has lost some",
-        "nothing kept": "it has kept no results",
     }
     assert f"rerank: nothing is taken from {first.uri}: {why[changed]}" in capsys.readouterr().out
 
