@@ -149,6 +149,10 @@ def test_vectors_are_an_encoder() -> None:
         dupq.find_duplicates(TITLES, encoder=vectors[:2])
 
 
+def test_one_text_has_no_duplicates() -> None:
+    assert dupq.find_duplicates(["How do I bake bread?"]).groups() == []
+
+
 OTHERS = [
     ("How do I convert a float to a string?", "How do I convert a string to a float?"),
     ("Sorting a list in Python 2", "Sorting a list in Python 3"),

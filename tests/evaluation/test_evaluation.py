@@ -16,6 +16,7 @@ from dupq.evaluation.measures import accuracy, best_accuracy, best_threshold, re
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.settings import config
+from dupq.text.keys import sample_by_hash
 from dupq.training.pairs import Pairs
 
 KEYS = np.array([10, 20, 30, 40, 50, 60])
@@ -106,6 +107,12 @@ def test_a_perfect_system_gets_full_marks_and_a_sample_is_counted(monkeypatch: p
     measured = balanced_pairs(systems, thresholds, split, links, np.arange(20))
     assert measured["pairs"] == 14
     assert measured["given"] >= 13 / 14
+
+
+def test_chosen_questions_do_not_depend_on_the_others() -> None:
+    many = sample_by_hash(np.arange(1000), 50)
+    assert len(many) == 50
+    assert set(sample_by_hash(np.arange(0, 1000, 2), 50)) >= {key for key in many if key % 2 == 0}
 
 
 def test_labelled_pairs_are_measured_with_and_without_a_threshold() -> None:
