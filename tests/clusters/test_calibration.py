@@ -324,6 +324,7 @@ def test_a_score_counts_by_the_log_odds_that_a_best_score_is_lower(scores: list[
     for score, place in zip(scores, found.tolist(), strict=True):
         lower = sum(other < score for other in best)
         assert place == pytest.approx(max(-6, math.log((lower + 1) / (len(best) - lower + 1))))
+    assert score_log_odds(np.array([-1.0]), np.zeros(5_000)).tolist() == [-6]
 
 
 REFERENCE = np.linspace(0, 1, 400)  # a score below all has a place of -6, one above all of 6
