@@ -144,9 +144,9 @@ def test_no_step_away_from_the_fit_is_better() -> None:
 
 
 def test_few_links_stay_near_the_prior_and_many_clear_ones_may_leave_it() -> None:
-    """The truth is ten spreads away: a few pairs cannot show that, 2,000 linked ones can."""
+    """The truth is ten spreads away: a few pairs cannot show that, 1,000 linked ones can."""
     prior = prior_of(HALF, 0.05, slope_spread=0.1)
-    made = archive(TRUTH, prior, 200_000, share=0.6, rate=0.1, seed=6)
+    made = archive(TRUTH, prior, 100_000, share=0.6, rate=0.1, seed=6)
     truth = expit(design_of(made.features, prior) @ TRUTH)
 
     def missed(model: Model) -> float:
@@ -206,7 +206,7 @@ def test_without_data_the_model_is_the_prior() -> None:
 
 def test_with_plenty_of_links_the_probabilities_are_those_of_the_archive() -> None:
     prior = prior_of(HALF, 2.0, slope_spread=2.0)
-    made = archive(TRUTH, prior, 200_000, share=0.6, rate=0.1, seed=6)
+    made = archive(TRUTH, prior, 100_000, share=0.6, rate=0.1, seed=6)
     model = fit(made.labelled, prior)
     p = model.probabilities(made.features)
     for low in np.arange(0, 1, 0.1):

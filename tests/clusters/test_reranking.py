@@ -290,7 +290,7 @@ def test_pairs_that_were_not_read_do_not_count() -> None:
     assert some.coefficients != PLAIN.coefficients
 
 
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(st.floats(0.2, 5.0), st.floats(-3.0, 3.0))
 def test_an_unknown_model_may_have_cosines_of_any_scale(factor: float, offset: float) -> None:
     features, cosines = features_for(40, 19), np.random.default_rng(20).uniform(0.2, 0.9, 40)
