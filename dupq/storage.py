@@ -191,7 +191,7 @@ def size(uri: str) -> int:
 def write_bytes(uri: str, content: bytes) -> None:
     """Write a file atomically; an existing one is replaced."""
     if is_remote(uri):  # without the copy in memory that `open_output` makes
-        system.note({uri: Written(size=len(content), checksum=objects.write(uri, content), rows=None)})
+        system.note({uri: Written(size=len(content), checksum=objects.write(uri, content))})
         return
     with open_output(uri) as sink:
         sink.write(content)
@@ -395,7 +395,7 @@ def write_table(uri: str, table: pa.Table, schema: pa.Schema) -> None:
     checked = conform(table, schema, uri).combine_chunks().replace_schema_metadata(None)
     floats = [_leaf(field) for field in schema if _is_list(field.type) and pa.types.is_floating(field.type.value_type)]
     others = [leaf for leaf in map(_leaf, schema) if leaf not in floats]
-    with open_output(uri, rows=len(checked)) as sink:
+    with open_output(uri) as sink:
         pq.write_table(
             checked,
             sink,
@@ -424,25 +424,23 @@ def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) ->
 
 
 @contextlib.contextmanager
-def open_output(uri: str, rows: int | None = None) -> Iterator[pa.NativeFile]:
+def open_output(uri: str) -> Iterator[pa.NativeFile]:
     """Yield a sink whose content becomes the file `uri` at the end of the block if it raises nothing.
 
-    In an object store the content is in memory until then. The file survives a loss of power. `rows` is for the record
-    (`system.recording`).
+    In an object store the content is in memory until then. The file survives a loss of power.
     """
     if is_remote(uri):
         buffer = pa.BufferOutputStream()
         yield buffer
         content = buffer.getvalue()
-        system.note({uri: Written(size=content.size, checksum=objects.write(uri, content), rows=rows)})
+        system.note({uri: Written(size=content.size, checksum=objects.write(uri, content))})
         return
     with local_files.temporary(uri) as temporary:
         with pa.OSFile(temporary, "wb") as sink:
             yield sink
         local_files.make_durable(temporary)
         if system.is_recording():
-            written = Written(size=os.path.getsize(temporary), checksum=checksum(temporary), rows=rows)
-            system.note({uri: written})
+            system.note({uri: Written(size=os.path.getsize(temporary), checksum=checksum(temporary))})
         os.replace(temporary, uri)
 
 

@@ -153,7 +153,6 @@ class Written(TypedDict):
 
     size: int  # bytes
     checksum: str  # as `storage.checksum` gives it
-    rows: int | None  # of a table
 
 
 # The open recorders of a thread and of those that `prefetch` starts for it. Others, which write progress or a

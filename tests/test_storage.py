@@ -53,6 +53,7 @@ def test_a_process_that_was_forked_says_so_and_does_not_wait(s3: str) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.parametrize("folder", ["s3"], indirect=True)
 def test_more_objects_than_a_request_lists_are_all_listed(folder: str) -> None:
     names = [f"{number:04}" for number in range(1_010)]
     thread_map(lambda name: storage.write_bytes(storage.join(folder, name), b""), names)
@@ -116,7 +117,7 @@ def test_what_is_written_is_read_back(folder: str) -> None:
     assert not storage.exists(place)
 
 
-@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 300_000])
+@pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 300_000])
 def test_any_bytes_of_a_file_are_read_in_any_order(folder: str, size: int) -> None:
     if folder.startswith("az://") and not size:
         return  # obstore's memory refuses a range of nothing in other words than Azure
@@ -125,7 +126,7 @@ def test_any_bytes_of_a_file_are_read_in_any_order(folder: str, size: int) -> No
     storage.write_bytes(place, content)
     with storage.open_input(place) as stream:
         assert stream.size() == size
-        for start in [0, *dice.integers(0, size + 1, 60)]:
+        for start in [0, *dice.integers(0, size + 1, 20)]:
             stream.seek(start)
             for count in dice.choice([1, 10, 3_000, 65_536, 100_000], 2):
                 at = stream.tell()
@@ -158,20 +159,14 @@ def test_files_are_listed_by_path_and_hidden_ones_left_out(folder: str) -> None:
     assert storage.list_files(storage.join(folder, "nowhere")) == []
 
 
-def test_the_same_table_gives_the_same_bytes(folder: str) -> None:
+def test_the_same_table_gives_the_same_bytes_without_metadata(folder: str) -> None:
     table = pa.table({"left": [1, 2], "right": [3, 4]})
     places = [storage.join(folder, name) for name in ("x.parquet", "y.parquet")]
     for place in places:
         storage.write_table(place, table, SCHEMA)
     assert storage.read_bytes(places[0]) == storage.read_bytes(places[1])
     assert storage.read_table(places[0], SCHEMA).to_pydict() == table.to_pydict()
-
-
-def test_a_table_has_no_metadata_in_its_footer(folder: str) -> None:
-    place = storage.join(folder, "x.parquet")
-    table = pa.table({name: pa.array([], SCHEMA.field(name).type) for name in SCHEMA.names}, schema=SCHEMA)
-    storage.write_table(place, table, SCHEMA)
-    assert storage.read_schema(place).metadata is None
+    assert storage.read_schema(places[0]).metadata is None
 
 
 @pytest.mark.parametrize("folder", ["local", "s3"], indirect=True)  # elsewhere an ETag is not of the content

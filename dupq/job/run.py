@@ -40,7 +40,7 @@ from dupq.job.step import (
     as_is,
     call_step,
 )
-from dupq.job.table import Broadcast, Input, Shards, Shuffled, Table, Zipped, number_of_calls, recorded_in
+from dupq.job.table import Broadcast, Input, Shards, Shuffled, Table, Zipped, number_of_calls
 from dupq.job.tasks import Report, run_tasks
 from dupq.kinds import Schema
 from dupq.settings.config import Settings, answer_settings, to_dict
@@ -317,9 +317,9 @@ class Run:
         self, name: str, step: Step[Given, Made, kinds.Json], second: Table[object] | None = None
     ) -> Callable[Given, Made]: ...
     def record(self, name: str, step: AnyStep, second: Table[object] | None = None) -> Callable[..., Any]:
-        """Return the dict that `step` makes in one call, from the JSON file that keeps it. Counts as `write` does."""
+        """Return what `step` makes in one call, from the JSON file that keeps it. Counts as `write` does."""
         write = self.write(f"{name}.json", step, second)
-        return lambda *args, **kwargs: recorded_in(write(*args, **kwargs))
+        return lambda *args, **kwargs: storage.read_json(write(*args, **kwargs))
 
     def write(
         self,

@@ -16,13 +16,12 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from dupq import storage
 from dupq.job.records import StageRecord, is_intact, record_of
 from dupq.job.run import Run
-from dupq.job.table import Recorded, Stored, recorded_in
+from dupq.job.table import Stored
 from dupq.storage import read_or_none
 
 _log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True)
-_RECORDED = "recorded in"  # the only key of a dict that stands for one in a file
 
 
 class Stage(Generic[P, T]):
@@ -112,8 +111,6 @@ def _as_json(value: object, run: str) -> object:
     """Return a stage's answer as JSON; tables are described, with paths below the run."""
     if isinstance(value, Stored):
         return value.described(run)
-    if isinstance(value, Recorded):
-        return {_RECORDED: value.uri.removeprefix(f"{run}/")}
     if isinstance(value, tuple | list):
         return [_as_json(each, run) for each in value]
     return value
@@ -125,8 +122,8 @@ def _of_json(hint: object, value: object, run: str) -> object:
     inner = typing.get_args(hint)
     if value is None or not isinstance(value, list | dict):
         return value
-    if isinstance(value, dict) and value.keys() == {_RECORDED}:
-        return recorded_in(storage.join(run, value[_RECORDED]))
+    if isinstance(value, dict) and value.keys() == {"recorded in"}:  # in records before 2026-11-30
+        return storage.read_json(storage.join(run, value["recorded in"]))
     if kind in (types.UnionType, typing.Union):
         return _of_json(next(each for each in inner if each is not type(None)), value, run)
     if kind is list:

@@ -115,22 +115,6 @@ class File(Stored[Any]):
     uri: str
 
 
-class Recorded(dict[str, Any]):
-    """A dict that a step made, and the JSON file that keeps it: a stage's record names the file."""
-
-    uri: str
-
-
-def recorded_in(uri: str) -> Any:
-    """Return the content of a JSON file, a dict as `Recorded`."""
-    content = storage.read_json(uri)
-    if not isinstance(content, dict):
-        return content
-    recorded = Recorded(content)
-    recorded.uri = uri
-    return recorded
-
-
 class _Rows(Stored[Kind]):
     """Rows of one schema."""
 

@@ -116,7 +116,7 @@ def test_all_real_dumps_are_found_in_their_folder(shared_data: Path) -> None:
     assert [dump.site for dump in find_sites([str(shared_data / "dumps")]).sites] == sorted(SITES)
 
 
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("site", [*SITES][::3])
 def test_most_posts_of_real_dumps_are_not_parsed(site: str, shared_data: Path, tmp_path: Path) -> None:
     content = (unpacked(shared_data / "dumps" / f"{site}.7z", tmp_path) / "Posts.xml").read_bytes()
 
@@ -126,28 +126,22 @@ def test_most_posts_of_real_dumps_are_not_parsed(site: str, shared_data: Path, t
     assert len(odd) < 0.2 * len(rows)  # mostly those whose values stand between single quotes
 
 
-def test_a_plain_folder_gives_the_same_tables_as_the_archive(shared_data: Path, tmp_path: Path) -> None:
+def test_a_plain_folder_gives_the_same_tables_as_the_archive_and_as_that_without_the_program(
+    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = shared_data / "dumps" / "cardano.stackexchange.com.7z"
     unpacked(archive, tmp_path / "plain" / "cardano.stackexchange.com")
 
     (packed,), (plain,) = find_sites([str(archive)]).sites, find_sites([str(tmp_path / "plain")]).sites
 
-    assert read_site(packed, tmp_path / "a").tables == read_site(plain, tmp_path / "b").tables
-
-
-def test_a_real_dump_is_read_without_the_program(
-    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (dump,) = find_sites([str(shared_data / "dumps" / "cs.stackexchange.com.7z")]).sites
-    with_program = read_site(dump, tmp_path / "a")
-
+    tables = read_site(packed, tmp_path / "a").tables
+    assert read_site(plain, tmp_path / "b").tables == tables
     monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
-
-    assert read_site(dump, tmp_path / "b") == with_program
+    assert read_site(packed, tmp_path / "c").tables == tables
 
 
 @pytest.mark.parametrize("has_program", [True, False])
-@pytest.mark.parametrize("share", [0.05, 0.5, 0.999])
+@pytest.mark.parametrize("share", [0.5, 0.999])
 def test_a_real_archive_that_was_cut_is_told(
     share: float, has_program: bool, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,7 +82,7 @@ def test_what_was_written_is_recorded_whether_now_or_before(task: Task) -> None:
     with recording() as written:
         task.run()
     assert task.done == 1
-    expected = {uri: Written(size=4, checksum=storage.checksum(uri), rows=None) for uri in (task.main, task.other)}
+    expected = {uri: Written(size=4, checksum=storage.checksum(uri)) for uri in (task.main, task.other)}
     assert written == expected
     os.unlink(mark_of(task.main))
     with recording() as outer, recording() as inner:

@@ -188,16 +188,6 @@ def test_the_same_from_and_to_s3(dump: Path, archive: Path, s3: str) -> None:
     assert without_sources(output) == without_sources(archive)
 
 
-def test_a_7z_is_read_from_s3(dump: Path, archive: Path, tmp_path: Path, s3: str) -> None:
-    packed = tmp_path / "packed" / f"{SITE}.7z"
-    packed.parent.mkdir()
-    write_archive(packed, {name: (dump / name).read_bytes() for name in ("Posts.xml", "PostLinks.xml")}, filters=STORED)
-    upload(packed.parent, f"{s3}/ingest-7z")
-    source = f"{s3}/ingest-7z/{SITE}.7z"
-    ingest(IngestJob((source,), str(tmp_path / "out"), answers=True, assignments=(SHARD_ROWS,)))
-    assert without_sources(tmp_path / "out") == without_sources(archive)
-
-
 def test_a_parquet_conversion_gives_the_tables_of_the_xml(tmp_path: Path) -> None:
     big_archive.write_archive(tmp_path / "xml", questions=500, seed=4, site=SITE)
     folder = tmp_path / "parquet" / SITE

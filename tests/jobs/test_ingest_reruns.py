@@ -4,9 +4,7 @@ import contextlib
 import functools
 import itertools
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow.dataset as ds
 import pytest
 from ingest_jobs import SHARD_ROWS, SITE, start, tables
@@ -282,24 +279,6 @@ def test_interrupted_it_keeps_the_shards_that_were_finished(dump: Path, archive:
         table, shard = name.removesuffix(".parquet").split("/")
         (moved,) = (output / table / f"site={SITE}").glob(f"{shard}-*.parquet")
         assert moved.stat().st_mtime_ns == time_ns
-
-
-def test_of_two_jobs_at_once_the_later_one_says_who_is_at_work_on_the_site(
-    dump: Path, archive: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    first = start(str(dump), output, *HERE)
-    leases = output / "ingest" / "_at_work" / SITE
-    wait_for(lambda: list(leases.rglob("*.json")), first)
-    (lease,) = leases.rglob("*.json")
-    process = json.loads(lease.read_text())["process"]
-    assert psutil.Process(process).ppid() == first.pid
-    os.kill(process, signal.SIGSTOP)
-    with pytest.raises(LeaseError, match=rf"{SITE}.json: process {process} on \S+ is at work on it since 2"):
-        ingest(IngestJob((str(dump),), str(output), answers=True, assignments=(SHARD_ROWS,)))
-    os.kill(process, signal.SIGCONT)
-    assert first.wait() == 0
-    assert tables(output) == tables(archive)
 
 
 def test_runs_on_different_sites_leave_each_others_parts(dump: Path, archive: Path, tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from torch import distributed, multiprocessing
 
 from dupq import storage
 from dupq.encoders.saved import encoder_at, load, read_description
-from dupq.errors import DupqError, SettingError
 from dupq.job import cluster
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
@@ -280,12 +279,3 @@ def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives(archive:
     prepared = next(record for record in run.records if record["name"] == "prepare")
     assert prepared["counts"]["pairs of files not in the archive"] == 1
     assert "<polyline" in encoder_file(tmp_path / "encoder", "learning_curve.svg").decode()
-
-
-def test_neither_links_nor_pairs_and_a_wrong_pair_file_are_clear_errors(archive: Archive, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"neither --links nor --pairs: preset bogdanova-max learns from known"):
-        TrainingJob(archive.questions, None, str(tmp_path), "bogdanova-max").check()
-    assert TrainingJob(archive.questions, None, str(tmp_path), "dupq").check().title_body.epochs > 0
-    (tmp_path / "pairs.tsv").write_text("1\t2\tmaybe\n")
-    with pytest.raises(DupqError, match=r"pairs\.tsv, line 1: label 'maybe'"):
-        TrainingJob(archive.questions, None, str(tmp_path), pairs=(str(tmp_path / "pairs.tsv"),)).check()

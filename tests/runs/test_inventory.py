@@ -49,8 +49,8 @@ def write_run(output: str, number: int, *, is_whole: bool = True, previous: int 
     if is_whole:
         inputs = {"questions": "/archive", "previous": f"{output}/{previous:016x}" if previous else None}
         storage.write_json(f"{run}/manifest.json", {"run_id": f"{number:016x}", "inputs": inputs})
-        table = Written(size=5, checksum="", rows=1)
-        manifest = Written(size=storage.size(f"{run}/manifest.json"), checksum="", rows=None)
+        table = Written(size=5, checksum="")
+        manifest = Written(size=storage.size(f"{run}/manifest.json"), checksum="")
         finished = (NOW - DAY + timedelta(seconds=number)).isoformat()
         success = Success(outputs={"clusters/part-00000.parquet": table, "manifest.json": manifest}, finished=finished)
         storage.write_json(f"{run}/_SUCCESS", success)
