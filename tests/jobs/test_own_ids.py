@@ -82,8 +82,8 @@ def test_ids_and_addresses_come_back_through_every_door(
 
     export.export(run.uri, "keep-drop", str(tmp_path / "lists"))
     drop, keep = (rows_of(tmp_path / f"lists/{name}.csv", ",") for name in ("drop", "keep"))
-    named = {frozenset((row["own_id"], row["kept_own_id"])) for row in drop}
-    assert named == {frozenset((id_, COPY.format(id_))) for id_ in ODD}
+    kept = {(row["kept_own_id"], row["own_id"], row["reason"]) for row in drop}
+    assert kept == {(id_, COPY.format(id_), "smaller id") for id_ in ODD}
     assert {row["own_id"] for row in keep} | {row["own_id"] for row in drop} == questions.keys()
 
     work = run.worklist.arrow().to_pylist()
