@@ -15,8 +15,10 @@ from inline import without_ray
 
 from dupq import export, review
 from dupq.api.runs import Run, open_run
+from dupq.cli import _PHASES
 from dupq.dump.files import Columns
 from dupq.errors import DupqError
+from dupq.job import progress
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import FromDumpJob, from_dump
 from dupq.report.explorer import explorer_data
@@ -64,8 +66,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     rows += [(f"other {n}", f"How many days until {WORDS[n]} number {n} arrives?", "") for n in range(len(WORDS))]
     with (folder / "desk.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("ticket", "title", "url"), *rows])
-    with without_ray():
-        return open_run(from_dump(job_in(folder)).uri)
+    phases: list[str] = []
+    with without_ray(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "phase", phases.append)
+        made = open_run(from_dump(job_in(folder)).uri)
+    assert len(phases) == _PHASES["from_dump"]
+    return made
 
 
 def job_in(folder: Path, **more: str) -> FromDumpJob:
