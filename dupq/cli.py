@@ -24,6 +24,7 @@ from dupq.options import Parser
 
 _log = logging.getLogger("dupq.cli")  # also as `python -m dupq.cli`
 _ON_RAY = ("ingest", "train", "dedup", "judge", "evaluate", "from_dump")
+_PHASES = {"from_dump": 7, "dedup": 5, "judge": 5}  # that the jobs go through
 
 
 class Command(NamedTuple):
@@ -180,9 +181,10 @@ def _drawn(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[N
 
     if arguments.job not in _ON_RAY:
         return contextlib.nullcontext()
-    phases = {"from_dump": 7, "dedup": 5, "judge": 5}.get(arguments.job, 1)
     told_at_end = ("dupq.pipelines.ingest", "dupq.pipelines.train") if arguments.job == "from_dump" else ()
-    return progress.drawn(phases, () if arguments.verbose else ("dupq.job", "dupq.stages", *told_at_end))
+    return progress.drawn(
+        _PHASES.get(arguments.job, 1), () if arguments.verbose else ("dupq.job", "dupq.stages", *told_at_end)
+    )
 
 
 def _say(line: str, code: int) -> None:

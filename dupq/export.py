@@ -41,11 +41,11 @@ _TITLES = {
 # One question of each cluster is kept: its canonical one. A question in no cluster is kept too.
 _KEPT = {
     "keep": """SELECT site, question_id, own_id, title, cluster_id, cluster_size,
-            replace(canonical_reason, 'key', 'all else equal') AS reason
+            replace(canonical_reason, 'key', 'smaller id') AS reason
         FROM clusters LEFT JOIN titled USING (site, question_id) WHERE is_canonical ORDER BY site, question_id""",
     "drop": """SELECT c.site, c.question_id, one.own_id, one.title, canonical_site AS kept_site,
             canonical_id AS kept_question_id, kept.own_id AS kept_own_id, kept.title AS kept_title, cluster_id,
-            replace(canonical_reason, 'key', 'all else equal') AS reason
+            replace(canonical_reason, 'key', 'smaller id') AS reason
         FROM clusters c LEFT JOIN titled one USING (site, question_id)
         LEFT JOIN titled kept ON kept.site = canonical_site AND kept.question_id = canonical_id
         WHERE NOT is_canonical ORDER BY c.site, c.question_id""",

@@ -34,7 +34,7 @@ from dupq.tables import CHANGED_CLUSTERS, CLUSTERS
 from dupq.text.keys import Sites, are_among, distinct, without
 
 # A canonical question is chosen by these criteria, in order: more known links that name it as the original; an accepted
-# answer; the higher score; more answers; more views; the older one; the smaller key. A missing value counts as lowest.
+# answer; the higher score; more answers; more views; the older one; the smaller id. A missing value counts as lowest.
 REASONS = ("known links", "accepted answer", "score", "answers", "views", "age", "key")
 NONE = -1  # no id
 KINDS = ("new", "gone", "grown", "shrunk", "changed", "merged", "split")
@@ -45,16 +45,15 @@ def canonical_questions(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return for each row the key (int64) of its cluster's canonical question, and the index of the reason in REASONS.
 
-    `clusters` holds cluster numbers; `criteria` has a column for each of REASONS but the last, where more is better.
-    The reason is the first criterion by which the canonical question is ahead of the second best.
+    `clusters` holds cluster numbers; `criteria` has a column for each of REASONS, where more is better; the last one
+    has distinct values. The reason is the first criterion by which the canonical question is ahead of the second best.
     """
-    columns = (*criteria, -keys)
-    best_last = np.lexsort((*reversed(columns), clusters))
+    best_last = np.lexsort((*reversed(criteria), clusters))
     ordered = clusters[best_last]
     last = np.r_[ordered[1:] != ordered[:-1], True] if len(ordered) else np.zeros(0, bool)
     winners = best_last[last]
     runners_up = best_last[np.maximum(np.flatnonzero(last) - 1, 0)]
-    ahead = np.stack([column[winners] != column[runners_up] for column in columns], axis=1)
+    ahead = np.stack([column[winners] != column[runners_up] for column in criteria], axis=1)
     indices = np.searchsorted(clusters[winners], clusters)
     return keys[winners][indices], ahead.argmax(axis=1)[indices]
 

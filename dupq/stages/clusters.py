@@ -11,6 +11,7 @@ Near duplicates are joined through their representatives. Memory: the pairs of a
 in clusters, about 200 bytes each; 150 bytes a question in clusters, and 16 for one with a known link.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, NewType
@@ -47,7 +48,9 @@ Criteria = NewType("Criteria", kinds.Key)
 Edge = NewType("Edge", kinds.KeyPair)
 Figures = NewType("Figures", object)
 
-_OF_QUESTIONS = columns(tables.QUESTIONS, "score", "answer_count", "view_count", "accepted_answer_id", "creation_date")
+_OF_QUESTIONS = columns(
+    tables.QUESTIONS, "score", "answer_count", "view_count", "accepted_answer_id", "creation_date", "own_id"
+)
 _CRITERIA: Schema[Criteria] = pa.schema([*tables.KEYS, *_OF_QUESTIONS])
 _CLUSTER = pa.field("cluster", pa.int64(), False)
 _EDGES: Schema[Edge] = pa.schema([_CLUSTER, *tables.KEY_PAIRS, pa.field("probability", pa.float64(), False)])
@@ -231,9 +234,9 @@ def clusters_of(
 
 
 def _criteria(members: np.ndarray, rows: pa.Table, links: str | None, sites: Sites) -> list[np.ndarray]:
-    """Return the criteria for canonical questions of `members` (sorted keys): a column for each of REASONS but the key.
+    """Return the criteria for canonical questions of `members` (sorted keys): a column for each of REASONS.
 
-    An unknown value is the smallest int64.
+    An unknown value is the smallest int64. People's own ids are compared as they read them, K-9 before K-10.
     """
     rows = rows.filter(pa.array(are_among(members, rows["key"].to_numpy()))).sort_by("key")
     accepted = rows["accepted_answer_id"].is_valid().to_numpy()
@@ -243,7 +246,16 @@ def _criteria(members: np.ndarray, rows: pa.Table, links: str | None, sites: Sit
     originals = np.zeros(0, np.int64) if links is None else duplicate_links(links, sites)[:, 1]
     indices, are_members = indices_among(members, originals)
     linked = np.bincount(indices[are_members], minlength=len(members))
-    return [linked, accepted, scores, answers, views, ages]
+    ids = [_natural(own_id or "") for own_id in rows["own_id"].to_pylist()]
+    ranks = np.empty(len(ids), np.int64)
+    ranks[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))  # of equal ids the smaller key is first
+    return [linked, accepted, scores, answers, views, ages, -ranks]
+
+
+def _natural(own_id: str) -> list[str | tuple[int, str]]:
+    """Return what puts ids in order with the numbers in them as numbers: texts and numbers in turn."""
+    parts = re.split("([0-9]+)", own_id)
+    return [(len(digits := part.lstrip("0")), digits) if index % 2 else part for index, part in enumerate(parts)]
 
 
 def with_earlier(members: pa.Table, previous: str, site_names: list[str]) -> tuple[Clustering, Clustering, Sites]:

@@ -154,10 +154,8 @@ def test_the_parts_of_a_score_sum_to_it(run: Run) -> None:
 def test_evidence_is_drawn(run: Run) -> None:
     row = run.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()[0]
     why = run.explain(*((row[f"site_{side}"], row[f"question_id_{side}"]) for side in ("left", "right")))
-    [drawn] = json.loads(why.plot().to_json())["datasets"].values()
-    assert {of["evidence"]: of["added"] for of in drawn} == {
-        name: value for name, value in why.evidence.items() if value
-    }
+    drawn = {of["evidence"]: of["added"] for of in json.loads(why.plot().to_json())["data"]["values"]}
+    assert drawn == {name: value for name, value in why.evidence.items() if value}
 
 
 def test_the_words_are_words_of_both(run: Run) -> None:

@@ -38,7 +38,7 @@ def test_probabilities_are_counted_with_known_links_apart(run: Run) -> None:
 def test_pairs_above_a_threshold_are_those_of_the_table(run: Run) -> None:
     probabilities = run.pairs.arrow(["probability"], pc.field("source") == "encoder")["probability"].to_numpy()
     shown = [row for row in rows(run.plot.thresholds()) if row["which"] == "all"]
-    assert len(shown) > 5
+    assert shown
     assert all(row["pairs"] == (probabilities >= np.float32(row["threshold"])).sum() for row in shown)
 
 

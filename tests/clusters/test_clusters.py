@@ -93,7 +93,7 @@ def criteria_of(keys: list[int], rows: list[tuple]) -> tuple[np.ndarray, list[np
     """Return the keys, and the columns of criteria."""
     kinds = (np.int64, bool, np.int64, np.int64, np.int64, np.int64)
     columns = [np.array([row[place] for row in rows], kind) for place, kind in enumerate(kinds)]
-    return np.array(keys, np.int64), columns
+    return np.array(keys, np.int64), [*columns, -np.array(keys, np.int64)]
 
 
 @pytest.mark.parametrize("reason", REASONS)

@@ -15,8 +15,10 @@ from inline import without_ray
 
 from dupq import export, review
 from dupq.api.runs import Run, open_run
+from dupq.cli import _PHASES
 from dupq.dump.files import Columns
 from dupq.errors import DupqError
+from dupq.job import progress
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import FromDumpJob, from_dump
 from dupq.report.explorer import explorer_data
@@ -64,8 +66,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     rows += [(f"other {n}", f"How many days until {WORDS[n]} number {n} arrives?", "") for n in range(len(WORDS))]
     with (folder / "desk.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("ticket", "title", "url"), *rows])
-    with without_ray():
-        return open_run(from_dump(job_in(folder)).uri)
+    phases: list[str] = []
+    with without_ray(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "phase", phases.append)
+        made = open_run(from_dump(job_in(folder)).uri)
+    assert len(phases) == _PHASES["from_dump"]
+    return made
 
 
 def job_in(folder: Path, **more: str) -> FromDumpJob:
@@ -82,8 +88,8 @@ def test_ids_and_addresses_come_back_through_every_door(
 
     export.export(run.uri, "keep-drop", str(tmp_path / "lists"))
     drop, keep = (rows_of(tmp_path / f"lists/{name}.csv", ",") for name in ("drop", "keep"))
-    named = {frozenset((row["own_id"], row["kept_own_id"])) for row in drop}
-    assert named == {frozenset((id_, COPY.format(id_))) for id_ in ODD}
+    kept = {(row["kept_own_id"], row["own_id"], row["reason"]) for row in drop}
+    assert kept == {(id_, COPY.format(id_), "smaller id") for id_ in ODD}
     assert {row["own_id"] for row in keep} | {row["own_id"] for row in drop} == questions.keys()
 
     work = run.worklist.arrow().to_pylist()

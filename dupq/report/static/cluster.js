@@ -4,7 +4,7 @@ const SOURCES = { exact: 'Exact copy', near_duplicate: 'Near duplicate', encoder
 const REASONS = {
   'known links': 'more known links name it as the original', 'accepted answer': 'it has an accepted answer',
   score: 'it has the higher score', answers: 'it has more answers', views: 'it has more views', age: 'it is older',
-  key: 'all else is equal, and one is kept, the same every night',
+  key: 'all else is equal, and it has the smaller id',
 };
 
 function opened(run, source, cluster, panel) {
@@ -116,7 +116,7 @@ function evidence(run, pair) {
     known_link: 'The site links them as duplicates, and the run was told to use that.',
     verdict: 'People judged them to be the same.',
     encoder: `In this archive a pair with such evidence is a duplicate with probability ${score(pair.probability)}`
-      + (run.threshold === null ? '.' : `; from ${score(run.threshold)} on pairs may join.`),
+      + (run.threshold === null || run.threshold >= 1 ? '.' : `; from ${score(run.threshold)} on pairs may join.`),
   }[pair.source];
   return [pair.evidence ? element('p', { class: 'evidence', dir: 'auto' }, pair.evidence) : null, element('p', { class: 'note' }, said)];
 }

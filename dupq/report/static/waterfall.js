@@ -12,7 +12,7 @@ function waterfall(pair) {
     end += value;
     return { label, value, start, end, kind: value < 0 ? 'one' : 'two' };
   });
-  rows.push({ label: `log-odds: probability ${score(pair.probability)}`, value: end, start: 0, end, kind: 'three' });
+  rows.push({ label: `probability ${score(pair.probability)}`, value: end, start: 0, end, kind: 'three' });
   const low = Math.min(0, ...rows.map((row) => row.end)), high = Math.max(0.1, ...rows.map((row) => row.end));
   const { width, label } = fallSize();
   const across = (value) => label + ((value - low) / (high - low)) * (width - label - FALL.value);
