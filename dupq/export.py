@@ -1,4 +1,4 @@
-"""Write a finished run for other tools, into a new folder. DuckDB joins the tables.
+"""Write a finished run for other tools, or as a page to post, into a new folder. DuckDB joins the tables.
 
 The same run and archive give the same files: rows are sorted by the keys of their questions.
 """
@@ -19,12 +19,13 @@ from dupq.encoders.saved import read_measure
 from dupq.errors import DupqError
 from dupq.evaluation.verdicts import FORMULA
 from dupq.job.records import check_output
+from dupq.report.digest import digest
 from dupq.report.explorer import excerpt
 from dupq.runs.queries import LINK, Queries, open_queries
 from dupq.runs.reader import Run, TableRow, finished_run
 from dupq.runs.views import TableView
 
-MAP, GRAPH = "questions.parquet", "clusters.graphml"
+MAP, GRAPH, DIGEST = "questions.parquet", "clusters.graphml", "digest.md"
 # `titled` has the questions' titles, and their ids in the user's own table. If there are none, no column of ids is
 # written.
 _TITLES = {
@@ -287,6 +288,12 @@ def _vectors(embeddings: TableView) -> Iterator[tuple[pa.Table, np.ndarray]]:
         yield table.select(["site", "question_id"]), values.reshape(len(table), table["embedding"].type.list_size)
 
 
+def _write_digest(run: Run, queries: Queries, output: str) -> Iterator[Written]:
+    uri = storage.join(output, DIGEST)
+    storage.write_bytes(uri, digest(run, queries).encode())
+    yield Written(uri, 0)
+
+
 FORMATS = {
     "csv": Format(partial(_write_csv, _TITLES), "a spreadsheet that is told: UTF-8, separated by commas"),
     "jsonl": Format(_write_jsonl, "duckdb.sql(\"FROM '{output}/pairs.jsonl'\")"),
@@ -297,4 +304,5 @@ FORMATS = {
     "embedding-atlas": Format(
         _write_atlas, f"embedding-atlas {{output}}/{MAP} --text text --x x --y y --neighbors neighbors"
     ),
+    "digest": Format(_write_digest, f"an editor; {{output}}/{DIGEST} is Markdown, to post where you work"),
 }

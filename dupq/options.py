@@ -190,7 +190,7 @@ def evaluate(parser: Parser) -> None:
 
 def export(parser: Parser) -> None:
     """Add the options of `dupq export`."""
-    formats = ("csv", "jsonl", "keep-drop", "graphml", "embedding-atlas")
+    formats = ("csv", "jsonl", "keep-drop", "graphml", "embedding-atlas", "digest")
     add_run(parser)
     parser.add_argument("--to", choices=formats, help="the format (docs/export.md)", required=True)
     parser.add_uri("--output", "the new folder; it must not exist yet", required=True)

@@ -29,7 +29,7 @@ class Night:
             self.retries = options
             return lambda function: lambda: self.tasks.append(function)
 
-        modules = {"airflow.exceptions": {"AirflowFailException": AirflowFailException}}
+        modules = {"airflow.sdk.exceptions": {"AirflowFailException": AirflowFailException}}
         modules["airflow.sdk"] = {"task": task, "dag": lambda **_: lambda function: function}
         for name in ("airflow", *modules):
             module = types.ModuleType(name)

@@ -219,7 +219,7 @@ def test_what_is_missing_is_named_and_nothing_is_left(gone: str, to: str, said: 
 @pytest.mark.parametrize("to", export.FORMATS)
 def test_a_damaged_table_is_named_in_a_line(to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = build_embedded_run(str(tmp_path))
-    damaged = "clusters" if to == "keep-drop" else "pairs"
+    damaged = "clusters" if to in ("keep-drop", "digest") else "pairs"
     Path(run, damaged, "part-00001.parquet").write_text("damaged")
     with pytest.raises(SystemExit, match="1"):
         cli.main(["export", "--run", run, "--to", to, "--output", str(tmp_path / "out")])

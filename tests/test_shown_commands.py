@@ -24,15 +24,9 @@ HISTORY = {"lab-log.md"}  # tells of what there was
 OF_OTHERS = {  # what they are options of
     *("--bucket", "--copy-source", "--key", "--name", "--query", "--region", "--aws-service-name"),  # aws
     *("--address", "--generate", "--head", "--runtime-env-json", "--working-dir"),  # Ray
-    *(
-        "--cluster",
-        "--from-file",
-        "--from-literal",
-        "--namespace",
-        "--role-arn",
-        "--service-account-name",
-    ),  # Kubernetes
-    *("--collector", "--extra-index-url", "--upgrade", "--torch-backend", "--with"),  # of node_exporter, pip, uv
+    *("--cluster", "--from-env-file", "--from-file", "--namespace", "--permission-policy-arns"),  # Kubernetes
+    *("--service-account-name", "--collector"),  # Kubernetes, node_exporter
+    *("--extra-index-url", "--pip-args", "--upgrade", "--torch-backend", "--with"),  # pip, pipx, uv
     *("--build-arg", "--env", "--format", "--read-only", "--tmpfs", "--user"),  # docker
     *("--csv", "--vars"),  # sqlite-utils, dbt
     *("--neighbors", "--text", "--x", "--y"),  # Embedding Atlas

@@ -14,7 +14,7 @@ from dupq.errors import DupqError
 from dupq.job.records import read_success
 from dupq.runs import inventory
 from dupq.runs.inventory import KnownRun, known_runs, size_of
-from dupq.runs.reader import Run, read_metrics
+from dupq.runs.reader import Run
 from dupq.storage import read_or_none
 from dupq.system import thread_map
 
@@ -43,7 +43,8 @@ class _Archive(TypedDict):
 
 def figures_of(run: str) -> Figures:
     """Return the figures of a finished run (URI). Raises DupqError if its metrics are missing or damaged."""
-    metrics, manifest, success = read_metrics(run), Run(run).manifest, read_success(run)
+    opened, success = Run(run), read_success(run)
+    metrics = opened.metrics
     drift, links, judge = metrics["drift"] or {}, metrics["links"] or {}, metrics.get("judge") or {}
     return {
         "last_success_timestamp_seconds": success and datetime.fromisoformat(success["finished"]).timestamp(),
@@ -53,10 +54,10 @@ def figures_of(run: str) -> Figures:
         "expected_precision": metrics["expected_precision"],
         "changed_share": drift.get("questions_of_clusters_changed"),
         "links_recall": links.get("in_one_cluster"),
-        "rejected_rows": _rejected_rows(manifest["inputs"]["questions"]),
+        "rejected_rows": _rejected_rows(opened.input("questions") or ""),
         "judge_dollars": judge.get("dollars"),
         "judge_tokens": judge.get("tokens"),
-        "stage_seconds": {stage["name"]: stage.get("seconds") or 0.0 for stage in manifest.get("stages") or ()},
+        "stage_seconds": {stage["name"]: stage.get("seconds") or 0.0 for stage in opened.manifest.get("stages") or ()},
     }
 
 
