@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +36,7 @@ class Matcher:
         """`encoder` opens the run's encoder."""
         self._run, self._encoder, self._sites = run, encoder, Sites(sorted(run.metrics["sites"]))
 
-    def match(self, texts: Any, k: int = 10, *, format: Markup = "auto") -> TableView:
+    def match(self, texts: object, k: int = 10, *, format: Markup = "auto") -> TableView:
         """Return for each new text the k questions of the run that are nearest to it; see `Run.match`."""
         new = read_texts(texts, format, "match")
         if not isinstance(k, Integral) or k < 1:
@@ -85,7 +84,8 @@ class Matcher:
                 if nearest.ranks[row] <= k:
                     title = new.titles[int(nearest.queries[row]) + len(new.titles)]
                     other = Titled(shown[row]["title"], ())  # without tags, as the text has none to compare
-                    evidence[row] = wording.evidence(_as_pair(pair), Titled(title, ()), other)
+                    pair |= {"rank": int(nearest.ranks[row]), "jaccard": None, "source": "encoder"}  # as in `pairs`
+                    evidence[row] = wording.evidence(pair, Titled(title, ()), other)
         return pa.array(probabilities, from_pandas=True), nearest.similarities, evidence
 
     def _blocks(self) -> Iterable[Block]:
@@ -133,9 +133,3 @@ class _Held(Run):
     def archive(self) -> TableView | None:
         view = super().archive
         return view and in_memory(view.source, view.arrow(list(dict.fromkeys([*QUESTION.names, *_SHOWN]))))
-
-
-def _as_pair(scored: TableRow) -> TableRow:
-    """Return a row of SCORED with what a row of `pairs` has besides."""
-    ranks = [scored[name] for name in ("rank_left", "rank_right") if scored[name] is not None]
-    return {**scored, "rank": min(ranks, default=None), "jaccard": None, "source": "encoder"}

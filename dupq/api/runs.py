@@ -215,7 +215,7 @@ class Run(reader.Run):
         return Matcher(self, lambda: self.encoder).match(texts, k, format=format)
 
     def matcher(self) -> Matcher:
-        """Return an object with the same `match`, for many calls: what it reads stays in memory, 5 kB a question."""
+        """Return an object with the same `match`, for many calls: what it reads stays in memory, 6 kB a question."""
         return HeldMatcher(self, lambda: self.encoder)
 
     def judge(self, left: str | Key, right: str | Key, verdict: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dupq.report.charts import Bar
 from dupq.report.explorer import open_tables
-from dupq.report.summary import counted, share
+from dupq.report.summary import number, share
 from dupq.runs.reader import Run
 
 LEAST = 0.2  # probability of a pair that counts; below it too few are right
@@ -103,22 +103,21 @@ class Chart(NamedTuple):
 def charts(run: Run) -> list[Chart]:
     """Return the report's charts of where duplicates are; none without likely pairs, tags and dates."""
     found = where(run)
-    months, years = _bars(found.months, "question"), _bars(found.years, "question")
+    tags, months, years, sites, ages = map(_bars, (found.tags, found.months, found.years, found.sites, found.ages))
+    by_month, by_year = Chart("Questions by month", months), Chart("Questions by year", years, months)
     every = [
-        Chart("Tags", _bars(found.tags, "question")),
-        Chart("Years", years, months) if len(months) > _MONTHS else Chart("Months", months),
-        Chart("Sites", _bars(found.sites, "likely pair")),
-        Chart("Time between both questions", _bars(found.ages, "likely pair")),
+        Chart("Questions by tag", tags),
+        by_year if len(months) > _MONTHS else by_month,
+        Chart("Pairs by site", sites),
+        Chart("Pairs by the time between both questions", ages),
     ]
     return [chart for chart in every if chart.bars]
 
 
-def _bars(shares: list[Share], noun: str) -> list[Bar]:
-    return [
-        Bar(one.name, one.expected, f"{one.expected:,.{int(one.expected < 10)}f} of {counted(one.of, noun)}{_of(one)}")
-        for one in shares
-    ]
+def _bars(shares: list[Share]) -> list[Bar]:
+    return [Bar(one.name, one.expected, _shown(one)) for one in shares]
 
 
-def _of(one: Share) -> str:
-    return f" ({share(one.expected / one.of)})" if one.of else ""
+def _shown(one: Share) -> str:
+    expected = f"{one.expected:.1f}" if one.expected < 10 else number(round(one.expected))
+    return f"{expected} of {number(one.of)}" + (f" ({share(one.expected / one.of)})" if one.of else "")

@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from dupq.report.explorer import QUESTIONS_HELD, Text
 from dupq.runs import queries
 from dupq.runs.queries import Queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of
+from dupq.system import is_installed
 
 _TOGETHER = 8  # questions that are looked up at once
 _TITLE, _TEXT, _MOST = 1_000, 20_000, 50  # of a question: characters, and matches
@@ -71,36 +72,45 @@ class Lookup:
     def __init__(self, run: Run) -> None:
         """What is looked up in is read at the first question, and kept in memory."""
         self._matcher = HeldMatcher(run, lru_cache(lambda: load_encoder(run.encoder_uri)))
-        self._waiting = queue.SimpleQueue[tuple[Texts, Future[list[TableRow]]]]()
-        threading.Thread(target=self._work, daemon=True).start()
+        self._waiting = queue.SimpleQueue[tuple[Texts, int, Future[list[TableRow]]]]()
+        self._thread = ThreadPoolExecutor(1, initializer=_use_one_core)
 
-    def matches(self, title: str, text: str) -> list[TableRow]:
-        """Return the rows of `Run.match` for a question, up to rank _MOST."""
+    def matches(self, title: str, text: str, k: int) -> list[TableRow]:
+        """Return the rows of `Run.match` for a question."""
         found = Future[list[TableRow]]()
-        self._waiting.put((read_texts([{"title": title, "text": text}], "auto", "similar"), found))
+        self._waiting.put((read_texts([{"title": title, "text": text}], "auto", "similar"), k, found))
+        self._thread.submit(self._answer_waiting)
         return found.result()
 
-    def _work(self) -> None:
-        while True:
-            waiting = [self._waiting.get()]
-            while len(waiting) < _TOGETHER and not self._waiting.empty():
-                waiting.append(self._waiting.get())
-            try:
-                rows = self._rows([texts for texts, _ in waiting])
-            except Exception as error:  # the thread goes on
-                for _, found in waiting:
-                    found.set_exception(error)
-            else:
-                for (_, found), own in zip(waiting, rows, strict=True):
-                    found.set_result(own)
+    def _answer_waiting(self) -> None:
+        """Answer the first _TOGETHER that wait; none may, if they were answered with others."""
+        waiting = []
+        while len(waiting) < _TOGETHER and not self._waiting.empty():
+            waiting.append(self._waiting.get())
+        try:
+            rows = self._rows([texts for texts, _, _ in waiting], max((k for _, k, _ in waiting), default=1))
+        except Exception as error:  # which each of their threads raises
+            for _, _, found in waiting:
+                found.set_exception(error)
+        else:
+            for (_, k, found), own in zip(waiting, rows, strict=True):
+                found.set_result([row for row in own if row["rank"] <= k])
 
-    def _rows(self, waiting: list[Texts]) -> list[list[TableRow]]:
+    def _rows(self, waiting: list[Texts], k: int) -> list[list[TableRow]]:
         """Return the rows for each of some questions."""
         titles, bodies = [texts.titles[0] for texts in waiting], [(texts.bodies or [""])[0] for texts in waiting]
         rows: list[list[TableRow]] = [[] for _ in waiting]
-        for row in self._matcher.matches(Texts(titles, bodies, pa.array(range(len(rows)))), _MOST).to_pylist():
+        new = Texts(titles, bodies, pa.array(range(len(rows)), pa.int64()))
+        for row in self._matcher.matches(new, k).to_pylist() if waiting else ():
             rows[row.pop("text")].append(row)
         return rows
+
+
+def _use_one_core() -> None:
+    if is_installed("torch"):
+        import torch
+
+        torch.set_num_threads(1)  # texts are short: where cores are busy, several threads take five times as long
 
 
 class Contents:
@@ -178,7 +188,7 @@ class Contents:
             raise TooLongError(f"at most {_TITLE:,} characters of title and {_TEXT:,} of text are read")
         if not (title + text).strip() or not 1 <= k <= _MOST:
             raise RequestError(f"a title or a text expected, and k from 1 to {_MOST}")
-        rows = [row for row in self._lookup.matches(title, text) if row["rank"] <= k]
+        rows = self._lookup.matches(title, text, k)
         return {"questions": sorted(rows, key=lambda row: -(row["probability"] or 0))}
 
     def steps(self, _: Parameters) -> Shown:

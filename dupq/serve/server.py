@@ -17,7 +17,7 @@ import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from dupq.errors import DupqError, SettingError
@@ -46,6 +46,7 @@ _HEADERS = {
 _BUSY = (
     b'HTTP/1.0 503 -\r\nContent-Type: application/json\r\nRetry-After: 1\r\n\r\n{"error":"too many requests at once"}'
 )
+_Request: TypeAlias = socket.socket | tuple[bytes, socket.socket]  # a socket, but for other kinds of servers
 
 
 class Answer(NamedTuple):
@@ -119,33 +120,35 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: _Request, client_address: object) -> None:
         """Answer in a new thread; refuse if there are too many."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
             return
-        with suppress(OSError):
-            request.sendall(_BUSY)
+        if isinstance(request, socket.socket):
+            with suppress(OSError):
+                request.sendall(_BUSY)
         self.close_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: _Request, client_address: object) -> None:
         """Answer, and make room for another."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
-    def shutdown_request(self, request: Any) -> None:
+    def shutdown_request(self, request: _Request) -> None:
         """Close a connection, after what else it sends: without that its sender might not see the answer."""
-        with suppress(OSError):
-            request.shutdown(socket.SHUT_WR)
-            request.settimeout(1.0)
-            for _ in range(_REST):
-                if not request.recv(1 << 16):
-                    break
+        if isinstance(request, socket.socket):
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_WR)
+                request.settimeout(1.0)
+                for _ in range(_REST):
+                    if not request.recv(1 << 16):
+                        break
         self.close_request(request)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: _Request, client_address: object) -> None:
         """Print what went wrong, unless the connection broke off or was idle."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
