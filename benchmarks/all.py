@@ -198,6 +198,16 @@ BENCHMARKS = (
         },
     ),
     Benchmark(
+        "serve",
+        ("--quick", *of_run("--run", "OUT/runs")[0]),
+        of_run("--run", "OUT/runs")[1],
+        {
+            "by_connections.8.per_second": "typed questions that `dupq serve` answers per second, eight at once",
+            "by_connections.8.p99_ms": "likewise: milliseconds of the slowest hundredth",
+            "peak_gb": "likewise: GB of memory",
+        },
+    ),
+    Benchmark(
         "arabic",
         ("--quick", "--presets", "othman-lstm", "--work", "out/benchmarks/arabic"),
         ("--presets", "othman-lstm", "--work", "out/benchmarks/arabic"),

@@ -242,11 +242,11 @@ def review(arguments: argparse.Namespace) -> None:
 
 
 def serve(arguments: argparse.Namespace) -> None:
-    """Show all clusters of a run in a browser, from a server on this machine that only it can reach."""
+    """Show all clusters of a run in a browser, and look new questions up; by default only for this machine."""
     from dupq.runs.reader import finished_run
 
     run = finished_run(arguments.run)
-    from dupq.serve import ADDRESS, Server, serve  # imports much, so after the check
+    from dupq.serve.server import Server, serve  # imports much, so after the check
 
     def stop(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the parent too, which passes it on
@@ -254,10 +254,11 @@ def serve(arguments: argparse.Namespace) -> None:
 
     def ready(server: Server) -> None:
         signal.signal(signal.SIGINT, stop)
-        print(f"open http://{ADDRESS}:{server.server_port}/ in a browser; Ctrl-C ends it", flush=True)
+        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        print(f"open http://{host}:{server.server_port}/ in a browser; Ctrl-C ends it", flush=True)
 
     with contextlib.suppress(KeyboardInterrupt):
-        serve(run, arguments.port, ready)
+        serve(run, arguments.host, arguments.port, ready)
     print("server ended")
 
 

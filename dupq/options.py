@@ -247,7 +247,9 @@ def status(parser: Parser) -> None:
 def serve(parser: Parser) -> None:
     """Add the options of `dupq serve`."""
     add_run(parser)
-    parser.add("--port", "N", "the port on 127.0.0.1; 0: any free one", _whole(0, 65_535), default=_PORT)
+    about = "the address to listen at; if other machines reach it, each request must give the token in DUPQ_TOKEN"
+    parser.add("--host", "ADDRESS", about, default="127.0.0.1")
+    parser.add("--port", "N", "its port; 0: any free one", _whole(0, 65_535), default=_PORT)
 
 
 def add_run(parser: Parser) -> None:

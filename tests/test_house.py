@@ -30,7 +30,7 @@ def test_importing_the_core_does_not_load_ray() -> None:
     core = (
         *("dupq.settings.config", "dupq.tables", "dupq.encoders.word_bag", "dupq.near_duplicates.minhash"),
         *("dupq.api.runs", "dupq.api.lookup", "dupq.api.duplicates"),
-        *("dupq.cli", "dupq.commands", "dupq.review", "dupq.export", "dupq.serve"),
+        *("dupq.cli", "dupq.commands", "dupq.review", "dupq.export", "dupq.serve.server"),
     )
     assert _loaded_with(core, {"ray"}) == {}
 

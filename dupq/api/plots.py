@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import altair as alt
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 
 from dupq.errors import DupqError
 from dupq.report.charts import ENCODER, STEPS, Counts, at_thresholds, where_lost
+from dupq.report.where import Where, where
 from dupq.runs.reader import Run
 
 _SIZE = {"width": 480, "height": 220}
@@ -103,6 +105,34 @@ class Plots:
         rows = [{"kind": row["values"], "clusters": row["counts"]} for row in counts]
         kind = alt.Y("kind:N", title=None, sort="-x")
         return _bars(rows, alt.X("clusters:Q"), kind, "Clusters since the earlier run")
+
+    def tags(self) -> alt.Chart:
+        """Return how many questions with each tag are expected to have a duplicate, for the tags with most."""
+        return self._where("tags", "Questions with a duplicate by tag", sort="-x")
+
+    def months(self) -> alt.Chart:
+        """Return how many questions of each month are expected to have a duplicate."""
+        return self._where("months", "Questions with a duplicate by month")
+
+    def sites(self) -> alt.Chart:
+        """Return how many likely pairs of each two sites are expected to be right."""
+        return self._where("sites", "Likely pairs by sites", sort="-x")
+
+    def ages(self) -> alt.Chart:
+        """Return how many likely pairs are expected to be right, by the time between both questions."""
+        return self._where("ages", "Likely pairs by the time between both questions")
+
+    def _where(self, name: str, title: str, sort: str | None = None) -> alt.Chart:
+        """Return a chart of a field of `where`. Raises DupqError if it is empty."""
+        rows = [share._asdict() for share in getattr(self._found, name)]
+        if not rows:
+            raise DupqError(f"{self.run.uri}: no {name} to count by: no likely pairs, or the archive lacks them")
+        label = alt.Y("name:N", title=None, sort=sort)
+        return _bars(rows, alt.X("expected:Q", title="expected duplicates"), label, title)
+
+    @cached_property
+    def _found(self) -> Where:
+        return where(self.run)
 
 
 def evidence_chart(evidence: Mapping[str, float]) -> alt.Chart:

@@ -1,6 +1,7 @@
 """A finished run for notebooks (`dupq.open_run`), and all runs of a folder (`dupq.open_runs`).
 
-Explanations and decisions at another threshold are in lookup.py; charts, for which altair is needed, in plots.py.
+Explanations and decisions at another threshold are in lookup.py, new texts in matching.py; charts, for which altair is
+needed, in plots.py.
 """
 
 import os
@@ -9,34 +10,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup as Html
 
 from dupq import storage
 from dupq.api.encoders import TextEncoder, load_encoder
-from dupq.api.inputs import collected, column_of, key_of, keys_in, names_of, read_texts, text, texts
+from dupq.api.inputs import collected, column_of, key_of, keys_in, names_of, text, texts
 from dupq.api.lookup import Decision, Explanation, decided
+from dupq.api.matching import HeldMatcher, Matcher
 from dupq.clusters.identity import changes, read_clusters
-from dupq.errors import DupqError, SettingError
+from dupq.errors import DupqError
 from dupq.evaluation.sampling import Estimate, Judged, estimate, judged, read_verdicts, verdicts_of
 from dupq.evaluation.verdicts import COLUMNS, Verdict, format_verdicts, parse_verdicts
 from dupq.job.records import Success
-from dupq.neighbours.embeddings import Embeddings, embeddings_of
-from dupq.neighbours.tiles import top_k
 from dupq.report.summary import counted, findings, in_lines
 from dupq.runs import queries, reader
 from dupq.runs.inventory import known_runs
 from dupq.runs.reader import Key, link, row_of
-from dupq.runs.scoring import ENDS, new_questions, scorer_of
+from dupq.runs.scoring import ENDS
 from dupq.runs.views import TableView, in_memory
 from dupq.storage import read_as
 from dupq.system import require
-from dupq.tables import CLUSTERS, WORKLIST
 from dupq.text.keys import Sites
 from dupq.text.tokens import Markup
 
@@ -46,12 +43,6 @@ if TYPE_CHECKING:
 _ENDS = ("", "_left", "_right")
 _SHOWN = 10  # questions of a cluster
 _PLAIN_KEY = re.compile(r".+/(?:0|[1-9][0-9]{0,14})")  # site/question_id, which is then its own id too
-_MATCHES = [
-    WORKLIST.field("rank"),  # 1 = nearest
-    *(CLUSTERS.field(name) for name in ("site", "question_id")),
-    pa.field("probability", pa.float32()),  # that both are duplicates; null: what the run kept does not tell
-    pa.field("similarity", pa.float32(), nullable=False),  # score by the encoder
-]
 Frame = TypeVar("Frame")  # a table of pandas, Polars or Arrow
 
 
@@ -111,7 +102,8 @@ class Run(reader.Run):
     @cached_property
     def plot(self) -> "Plots":
         """Charts by altair: `plot.probabilities()`, `.calibration()`, `.thresholds()`, `.sizes()`, `.lost()`,
-        `.changes()`."""
+        `.changes()`; and where duplicates are: `.tags()`, `.months()`, `.sites()`, `.ages()`.
+        """
         require("altair", "Run.plot")
         from dupq.api.plots import Plots
 
@@ -231,30 +223,15 @@ class Run(reader.Run):
 
         `texts` and `format` are as for `dupq.find_duplicates`. Each row has the id or row of the text (`text`), a
         question, the encoder's score, and the probability that the two are duplicates, as if the text were a question
-        of the archive; it is null if the archive, or that question of it, is gone. A text without a body scores lower
-        than with one. Near copies appear as the one question that represents them. Reads all embeddings, file by file,
-        and the pairs of the questions in the result.
+        of the archive, with its evidence in words; both are null if the archive, or that question of it, is gone. A
+        text without a body scores lower than with one. Near copies appear as the one question that represents them.
+        Reads all embeddings, file by file, and the pairs of the questions in the result; for many calls see `matcher`.
         """
-        new = read_texts(texts, format, "match")
-        if not isinstance(k, Integral) or k < 1:
-            raise SettingError(f"match: k={k!r}; a whole number, at least 1 expected")
-        sites, count = Sites(sorted(self.metrics["sites"])), len(new.titles)
-        wanted = Embeddings(np.arange(-count, 0), *self.encoder.encode_whole(new.titles, new.bodies))
-        blocks = (embeddings_of(table, sites, self.embeddings.source) for table in self.embeddings.files())
-        nearest = top_k(wanted, blocks, max(k, self.settings.neighbours.k), self.encoder.measure)
-        names, numbers = sites.unpack(nearest.neighbours)
-        probabilities = pa.nulls(len(numbers), pa.float32())
-        if len(numbers):
-            scorer = scorer_of(self, sites, numbers.tolist())
-            if scorer.is_complete:
-                scored = scorer.score_new(nearest, new_questions(new.titles, new.bodies))
-                probabilities = pa.array(scored, from_pandas=True)
-        own, ranks = new.ids.take(pa.array(nearest.queries + count)), pa.array(nearest.ranks, pa.int64())
-        schema = pa.schema([pa.field("text", new.ids.type, nullable=False), *_MATCHES])  # the text's id or row
-        table = pa.table([own, ranks, names, numbers, probabilities, nearest.similarities], schema=schema)
-        titled = self.with_titles(table.filter(pc.less_equal(table["rank"], k)))
-        more = titled.column_names[len(schema) :]  # titles and links
-        return in_memory(f"{self.uri}, matches", titled.select([*schema.names[:4], *more, *schema.names[4:]]))
+        return Matcher(self, lambda: self.encoder).match(texts, k, format=format)
+
+    def matcher(self) -> Matcher:
+        """Return an object with the same `match`, for many calls: what it reads stays in memory, 6 kB a question."""
+        return HeldMatcher(self, lambda: self.encoder)
 
     def judge(self, left: str | Key, right: str | Key, verdict: str) -> None:
         """Write a verdict on two questions into the file that the next run reads: same, different or unsure; or undone,

@@ -31,6 +31,7 @@ from dupq.system import CPU, papers
 _ROWS, _COLUMNS = 1_024, 2_048  # of a tile that are scored and scanned at a time
 _ROOM = 1 << 18  # hits of a scan at a time
 _LOWEST = np.float32(-1e30)  # below every score of a pair
+_FEW = 32  # queries that are scored exactly with all targets: to prepare a block's products takes longer
 # For each side, the k-th best score of its questions in other tiles (float64; -inf: not known)
 Known = tuple[np.ndarray | None, np.ndarray | None]
 
@@ -193,8 +194,30 @@ def top_k(
 
         by_key, each = queries.take(np.argsort(queries.keys)), ([target] for target in targets)
         return as_neighbours(*next(nearest_of_share([by_key], each, measure, k, torch.device(device))))
+    return nearest_in_blocks(queries, (block(target, measure) for target in targets), k, measure)
+
+
+def nearest_in_blocks(queries: Embeddings, targets: Iterable[Block], k: int, measure: Measure) -> Neighbours:
+    """Return the same as `top_k`, on the CPU, of targets that are prepared."""
     left, search = block(queries, measure), Search(measure, k)
-    nearest = empty_nearest(len(left.keys), k)
+    nearest, are_few = empty_nearest(len(left.keys), k), measure.kind == COSINE and len(left.keys) <= _FEW
     for target in targets:
-        merge(nearest, search_tile(left, block(target, measure), search, both=False)[0])
+        more = _by_all_scores(left, target, search) if are_few else search_tile(left, target, search, both=False)[0]
+        merge(nearest, more)
     return as_neighbours(left.keys, nearest)
+
+
+def _by_all_scores(left: Block, right: Block, search: Search) -> Nearest:
+    """Return the nearest of `left` among `right`, like `search_tile`. Memory: 12 bytes per question of `right`."""
+    nearest, columns = empty_nearest(len(left.keys), search.k), np.arange(len(right.keys), dtype=np.int32)
+    sides = scoring(left.side, right.side, search.measure)
+    for row, key in enumerate(left.keys):
+        scores = exact_scores(sides, np.full(len(columns), row, np.int32), columns)
+        scores[right.keys == key] = -np.inf
+        count = min(search.k, int((scores > -np.inf).sum()))
+        if count:
+            least = np.partition(scores, len(scores) - count)[len(scores) - count]
+            best = np.flatnonzero(scores >= least)  # ascending by key
+            best = best[np.argsort(-scores[best], kind="stable")[:count]]
+            nearest.others[row, :count], nearest.scores[row, :count] = right.keys[best], scores[best]
+    return nearest

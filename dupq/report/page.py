@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from dupq import storage
-from dupq.report import charts, summary
+from dupq.report import charts, summary, where
 from dupq.report.charts import at_thresholds
 from dupq.report.explorer import explorer_data, script_text, shown_title
 from dupq.runs.reader import Run, open_run
@@ -130,6 +130,7 @@ def render(run_uri: str) -> str:
         {**explorer_data(run), "steps": at_thresholds(run, counts)},
         charts=charts,
         counts=counts,
+        where=where.charts(run),
         links=links,
         review_command=shlex.join(["dupq", "review", "--run", run.uri]),
         worklist=run.worklist.arrow().to_pylist(),

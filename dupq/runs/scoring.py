@@ -27,7 +27,7 @@ from dupq.errors import DupqError
 from dupq.job.records import RunFiles, StageRecord, record_of
 from dupq.neighbours.embeddings import Embeddings, Neighbours, embeddings_of, gathered
 from dupq.runs.reader import Key, Run, may_be
-from dupq.runs.views import SITE, stored
+from dupq.runs.views import SITE, TableView, in_memory, stored
 from dupq.storage import read_or_none
 from dupq.tables import CANDIDATES, QUESTIONS, RARITIES
 from dupq.text.keys import RowsByKey, Sites, indices_among, pair_indices, pairs_in
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 WEIGHED = (*KINDS, "a reranker's reading")  # evidence; the rest of a probability is the reranker's
 ENDS = ("site_left", "question_id_left", "site_right", "question_id_right")
 PAIR_COLUMNS = [*ENDS, "source", "similarity", "probability", "title_overlap", "rank_left", "rank_right"]
-_QUESTION = pa.schema([SITE, *map(QUESTIONS.field, ("question_id", "title", "body_html", "tags", "owner"))])
+QUESTION = pa.schema([SITE, *map(QUESTIONS.field, ("question_id", "title", "body_html", "tags", "owner"))])
 
 
 def new_questions(titles: list[str], bodies: list[str] | None) -> pa.Table:
@@ -49,7 +49,7 @@ def new_questions(titles: list[str], bodies: list[str] | None) -> pa.Table:
     """
     count = len(titles)
     columns = [[""] * count, [*range(-count, 0)], titles, bodies or [""] * count, [[]] * count, [None] * count]
-    return pa.Table.from_arrays(columns, schema=_QUESTION)
+    return pa.Table.from_arrays(columns, schema=QUESTION)
 
 
 def words_of_rows(questions: pa.Table, texts: pa.Table, language: str) -> Words:
@@ -133,14 +133,19 @@ class Scorer:
         keys, view = np.unique(pairs), self._run.embeddings
         of_files = (embeddings_of(table, self._sites, view.source) for table in view.files())
         embedded = gathered([each.take(np.isin(each.keys, keys)) for each in of_files])
-        probabilities = self._scored(unlisted(pairs, embedded, read_measure(self._run.encoder_uri)))
-        self.is_complete = not np.isnan(probabilities).any()
-        return np.nan_to_num(probabilities)
+        scored, are_there = self._scored(unlisted(pairs, embedded, read_measure(self._run.encoder_uri)))
+        self.is_complete, probabilities = bool(are_there.all()), np.zeros(len(pairs), np.float32)
+        probabilities[are_there] = scored["probability"].to_numpy()
+        return probabilities
 
-    def score_new(self, nearest: Neighbours, new: pa.Table) -> np.ndarray:
-        """Return the probabilities (float32) of `new_questions` and their nearest questions, per row of `nearest`.
+    def hold(self) -> None:
+        """Read a reranker's vectors into memory, for many calls of `score_new`."""
+        if self._can_score and self._scale.reread is not None:
+            self._vectors = in_memory(self._vectors.source, self._vectors.arrow())
 
-        Text n has the key n - len(new). The probability is NaN if the question has left the archive.
+    def score_new(self, nearest: Neighbours, new: pa.Table) -> tuple[pa.Table, np.ndarray]:
+        """Return the pairs of `new_questions` and their nearest questions (SCORED), and which rows of `nearest` they
+        are (bool): all whose question is still in the archive. Text n has the key n - len(new).
         """
         pairs = np.stack([nearest.queries, nearest.neighbours], axis=1)
         k, scores = self._k, nearest.similarities
@@ -173,7 +178,7 @@ class Scorer:
             ranks = self.pairs.ranks[own, side]
             listing += [ranks, self._lifts(self._lists.of(pairs[:, side]), ranks)]
         candidates = pa.table([*pairs.T, self.pairs.similarities[own], *listing], schema=CANDIDATES)
-        (evidence, are_there), scale = self._compared(candidates), self._scale()
+        (evidence, are_there), scale = self._compared(candidates), self._scale
         added = np.full((len(pairs), len(KINDS)), np.nan)
         features = features_of(evidence, self._around(evidence), scale.reference, scale.k)
         added[are_there] = scale.model.added(evidence, features)
@@ -195,25 +200,22 @@ class Scorer:
         """Return rows of COMPARED for the candidates whose questions are still in the archive, and which these are
         (bool). Negative keys are `new` texts.
         """
-        ends, rarities = pairs_in(candidates), storage.read_table(self._files.rarities, RARITIES)["rarity"].to_numpy()
+        ends = pairs_in(candidates)
         keys, words = self._words(np.unique(ends[ends >= 0]), new)
         are_there = np.asarray(np.isin(ends, keys).all(axis=1))
-        return compared(candidates.filter(pa.array(are_there)), RowsByKey(keys), words, rarities), are_there
+        return compared(candidates.filter(pa.array(are_there)), RowsByKey(keys), words, self.rarities), are_there
 
-    def _scored(self, candidates: pa.Table, new: pa.Table | None = None) -> np.ndarray:
-        """Return the probabilities (float32) of candidates; NaN if a question has left the archive."""
+    def _scored(self, candidates: pa.Table, new: pa.Table | None = None) -> tuple[pa.Table, np.ndarray]:
+        """Return SCORED of those candidates whose questions are still in the archive, and which these are (bool)."""
         evidence, are_there = self._compared(candidates, new)
-        probabilities = np.full(len(candidates), np.nan, np.float32)
-        scale, title_context = self._scale(), self._around(evidence)
-        read = None if scale.reread is None else self._read(evidence, new)
-        probabilities[are_there] = scored_table(evidence, title_context, scale, read)["probability"]
-        return probabilities
+        read = None if self._scale.reread is None else self._read(evidence, new)
+        return scored_table(evidence, self._around(evidence), self._scale, read), are_there
 
     def _read(self, evidence: pa.Table, new: pa.Table | None = None) -> Embeddings:
         """Return a reranker's vectors of the questions in rows of COMPARED that it has read, and of `new` texts."""
         ends = np.unique(pairs_in(evidence))
         names, numbers = self._sites.unpack(ends[ends >= 0])
-        rows = stored(self._files.read_vectors).arrow(None, may_be(list(zip(names, numbers.tolist(), strict=True))))
+        rows = self._vectors.arrow(None, may_be(list(zip(names, numbers.tolist(), strict=True))))
         read = embeddings_of(rows, self._sites, self._files.read_vectors)
         reranker = self._reranker if new is not None and len(read.keys) else None
         if reranker is not None and new is not None:
@@ -239,12 +241,15 @@ class Scorer:
 
     def _around(self, evidence: pa.Table) -> pa.Table:
         """Return TITLE_CONTEXT of the questions in rows of COMPARED, and of new texts (negative keys) with lists."""
-        (rows, sides), ends = self.pairs.listed, pairs_in(evidence)
-        queries, cosines = self.pairs.keys[rows, sides], self.pairs.title_cosines[rows]
-        is_in, is_new = np.isin(queries, ends), (ends[:, 0] < 0) & (evidence["rank_left"].to_numpy() != UNLISTED)
-        keys = np.concatenate([queries[is_in], ends[is_new, 0]])
-        return title_context(keys, np.concatenate([cosines[is_in], evidence["title_cosine"].to_numpy()[is_new]]))
+        ends, (queries, cosines) = pairs_in(evidence), self._title_cosines
+        listing = np.unique(ends[ends >= 0])
+        bounds = zip(*(np.searchsorted(queries, listing, side) for side in ("left", "right")), strict=True)
+        rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(*both) for both in bounds)])
+        is_new = (ends[:, 0] < 0) & (evidence["rank_left"].to_numpy() != UNLISTED)
+        keys = np.concatenate([queries[rows], ends[is_new, 0]])
+        return title_context(keys, np.concatenate([cosines[rows], evidence["title_cosine"].to_numpy()[is_new]]))
 
+    @cached_property
     def _scale(self) -> PairScorer:
         scale = scorer_of_pairs(storage.read_json(self._files.calibration), self._k)
         if not storage.exists(self._files.reread):
@@ -252,20 +257,37 @@ class Scorer:
         return scale._replace(reread=Reread(**storage.read_json(self._files.reread)))
 
     @cached_property
+    def rarities(self) -> np.ndarray:
+        """The rarities of all terms."""
+        return storage.read_table(self._files.rarities, RARITIES)["rarity"].to_numpy()
+
+    @cached_property
+    def _vectors(self) -> TableView:
+        return stored(self._files.read_vectors)
+
+    @cached_property
     def _lists(self) -> Lists:
         pairs, (rows, sides) = self.pairs, self.pairs.listed
         return Lists(pairs.keys[rows, sides], pairs.ranks[rows, sides], pairs.similarities[rows], self._k)
+
+    @cached_property
+    def _title_cosines(self) -> tuple[np.ndarray, np.ndarray]:
+        """The questions that list others (ascending, once for each of these), and the cosines of both titles."""
+        rows, sides = self.pairs.listed
+        queries = self.pairs.keys[rows, sides]
+        order = np.argsort(queries, kind="stable")
+        return queries[order], self.pairs.title_cosines[rows][order]
 
     def _words(self, archive: np.ndarray, new: pa.Table | None) -> tuple[np.ndarray, Words]:
         """Return the keys (ascending) of `new` texts and of those questions of `archive` that are still there, and the
         words, tags and marks of each.
         """
         questions, (names, numbers) = self._run.questions, self._sites.unpack(archive)
-        rows = questions.arrow(_QUESTION.names, may_be(list(zip(names, numbers.tolist(), strict=True))))
+        rows = questions.arrow(QUESTION.names, may_be(list(zip(names, numbers.tolist(), strict=True))))
         row_keys = self._sites.pack_columns(rows["site"], rows["question_id"], questions.source)
         is_one = np.isin(row_keys, archive)
         rows = rows.filter(pa.array(is_one)).take(pa.array(np.argsort(row_keys[is_one])))
-        new = _QUESTION.empty_table() if new is None else new
+        new = QUESTION.empty_table() if new is None else new
         rows, keys = pa.concat_tables([new, rows]), np.append(np.arange(-len(new), 0), np.sort(row_keys[is_one]))
         texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], self._text)
         return keys, words_of_rows(rows, texts, self._text.language)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow.compute as pc
@@ -20,7 +21,7 @@ from dupq.evaluation.verdicts import Verdict, last_verdicts
 from dupq.report.explorer import explorer_data
 from dupq.runs.queries import open_queries
 from dupq.runs.scoring import inserted
-from dupq.serve import Contents
+from dupq.serve.contents import Contents
 from dupq.text.questions import question_text
 
 SITE = "sample.stackexchange.com"
@@ -65,6 +66,23 @@ def test_texts_are_matched_side_by_side_and_a_question_with_itself_first(run: Ru
         assert own[0]["probability"] == max(match["probability"] for match in own)
         again = run.similar(row["title"], row["body_html"], k=4).arrow().to_pylist()
         assert [{**match, "text": own[0]["text"]} for match in again] == own
+
+
+def test_the_server_answers_many_at_once_as_match_does_alone(run: Run, small_runs) -> None:
+    rows = run.questions.arrow(["title", "body_html"]).slice(3, 9).to_pylist()
+    texts = [{"title": row["title"], "text": row["body_html"]} for row in rows]
+    hostile = ("<script>alert(1)</script>", "\0", "\u202e\ufeff\U0001f914", "?")
+    texts += [{"title": title, "text": ""} for title in hostile]
+    texts += [{"title": "How do I bake bread?", "text": "<p>" * 6_000}, {"title": "", "text": "\0 " * 10_000}]
+    tables = {name: getattr(run, name).dataset for name in ("pairs", "clusters", "questions")}
+    with open_queries(run, tables) as found, ThreadPoolExecutor(8) as threads:
+        contents = Contents(run, found)
+        answers = list(threads.map(lambda text: contents.similar({**text, "k": "4"})["questions"], texts))
+    for text, answer in zip(texts, answers, strict=True):
+        alone = run.match([text], k=4).arrow().drop_columns("text").to_pylist()
+        assert sorted(answer, key=lambda row: row["rank"]) == alone
+        assert [row["probability"] for row in answer] == sorted((row["probability"] for row in alone), reverse=True)
+    assert any("same title" in row["evidence"] for answer in answers for row in answer)
 
 
 @given(st.lists(st.floats(0, 1, width=32), max_size=6, unique=True), st.floats(0, 1, width=32), st.integers(1, 6))

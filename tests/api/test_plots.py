@@ -1,6 +1,7 @@
 """The charts of a run hold its own numbers."""
 
 import json
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,8 @@ import dupq
 from dupq.api.plots import Plots
 from dupq.api.runs import Run
 from dupq.errors import DupqError
+from dupq.report.where import LEAST
+from dupq.runs.reader import ends_of
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +53,35 @@ def test_sizes_and_losses_are_those_of_the_tables(run: Run) -> None:
     links = {"test_links": 40, "in_one_cluster": 0.9, "listed_apart": 0.1}
     lost = Plots(cast(Any, SimpleNamespace(metrics={"links": links}))).lost()
     assert [row["links"] for row in rows(lost)] == [36, 4, 0]
+
+
+def test_where_duplicates_are_is_counted_from_the_tables(small_runs) -> None:
+    run = dupq.open_run(small_runs.loose)
+    best: dict[tuple[str, int], float] = {}
+    pairs = [row for row in run.pairs.arrow().to_pylist() if row["joined"] or row["probability"] >= np.float32(LEAST)]
+    for row in pairs:
+        best |= {end: max(best.get(end, 0), row["probability"]) for end in ends_of(row)}
+    tags, months, asked = defaultdict(list), defaultdict(list), {}
+    for row in run.questions.arrow().to_pylist():
+        key = row["site"], row["question_id"]
+        asked[key] = row["creation_date"]
+        for found, names in ((tags, row["tags"]), (months, [row["creation_date"].strftime("%Y-%m")])):
+            for name in names:
+                found[name].append(best.get(key, 0))
+    for chart, found in ((run.plot.tags(), tags), (run.plot.months(), months)):
+        shown = {row["name"]: (row["expected"], row["of"]) for row in rows(chart)}
+        assert all(shown[name] == (pytest.approx(sum(found[name]), abs=1e-4), len(found[name])) for name in shown)
+    assert len(rows(run.plot.tags())) == min(20, sum(sum(own) > 0 for own in tags.values()))
+    assert [row["name"] for row in rows(run.plot.months())] == sorted(months)
+    days = [abs((asked[one] - asked[other]).total_seconds()) / 86_400 for one, other in map(ends_of, pairs)]
+    ages = [row["of"] for row in rows(run.plot.ages())]
+    assert (ages[0], sum(ages[:2]), sum(ages)) == (
+        sum(day < 1 for day in days),
+        sum(day < 7 for day in days),
+        len(pairs),
+    )
+    with pytest.raises(DupqError, match="no sites to count by"):
+        run.plot.sites()
 
 
 def test_calibration_needs_links_and_changes_an_earlier_run(run: Run) -> None:

@@ -1,5 +1,6 @@
 """The answers of the server, compared with the run's tables and the report's data; and whom it refuses."""
 
+import base64
 import contextlib
 import json
 from collections.abc import Callable, Iterator
@@ -14,13 +15,15 @@ from fabricated_run import CS, LARGE, TITLES, TRAVEL, TRIPLE, cluster_id
 from lxml import html
 from made_clusters import build_many
 
-from dupq import serve, storage
+from dupq import storage
 from dupq.evaluation.verdicts import Verdict, last_verdicts
 from dupq.report import explorer
 from dupq.report import page as report
 from dupq.report.explorer import explorer_data
 from dupq.runs.reader import Run, ends_of, open_run
-from dupq.serve import Answer, Contents, RequestError, answer
+from dupq.serve import contents
+from dupq.serve.contents import Contents, RequestError
+from dupq.serve.server import Answer, Door, answer
 
 
 @contextlib.contextmanager
@@ -128,7 +131,7 @@ def test_orders_hold_over_all_pages(many: Contents, facts: list[dict]) -> None:
         ("most", "weakest_link", True),
     ):
         values = [entry["cluster"][column] for entry in all_pages(many, {"sort": sort})]
-        assert len(values) > 2 * serve.PAGE
+        assert len(values) > 2 * contents.PAGE
         assert values == sorted(values, reverse=falls)
     first = [entry["cluster"] for entry in many.clusters({})["entries"][:3]]
     weakest = [round(one["weakest_link"], 4) for one in facts]
@@ -142,8 +145,8 @@ def test_orders_hold_over_all_pages(many: Contents, facts: list[dict]) -> None:
 def test_all_questions_and_pairs_of_a_cluster_come_page_by_page(
     many: Contents, facts: list[dict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "QUESTIONS_HELD", 7)
-    monkeypatch.setattr(serve, "PAGE", 6)
+    monkeypatch.setattr(contents, "QUESTIONS_HELD", 7)
+    monkeypatch.setattr(contents, "PAGE", 6)
     held = Contents(many.run, many._queries)
     for one in sorted(facts, key=lambda one: -one["size"])[:5]:
         shown = held.cluster({"id": one["cluster_id"]})
@@ -220,9 +223,9 @@ HOST = {"HTTP_HOST": "127.0.0.1:8321"}
 JSON = {"CONTENT_TYPE": "application/json", **HOST}
 
 
-def ask(held: Contents, method: str, target: str, **headers: str) -> Answer:
+def ask(held: Contents, method: str, target: str, door: Door = Door(), **headers: str) -> Answer:  # noqa: B008
     path, _, query = target.partition("?")
-    return answer(held, {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": query, **headers})
+    return answer(held, {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": query, **headers}, door)
 
 
 def said(found: Answer) -> str:
@@ -294,6 +297,42 @@ def test_no_path_names_a_file_and_nothing_else_is_answered(explored: Contents) -
         ("PUT", "/"),
     ]:
         assert said(ask(explored, method, target, **JSON)) == "nothing is here", target
+
+
+def test_beyond_loopback_the_token_is_asked_for_and_the_host_has_any_name(explored: Contents) -> None:
+    door, other = Door("secret", is_local=False), {"HTTP_HOST": "dupq.example"}
+    basic = base64.b64encode(b"anybody:secret").decode()
+    for given in ("Bearer secret", "bearer secret", f"Basic {basic}"):
+        assert ask(explored, "GET", "/api/clusters", door, **other, HTTP_AUTHORIZATION=given).status == 200
+    wrong = ("", "secret", "Bearer", "Bearer Secret", "Basic secret", "Basic !", "Digest secret", "Bearer s\xe9cret")
+    for given, target in product(
+        (*wrong, f"Basic {basic[:8]}"), ("/", "/similar?title=a", "/api/clusters", "/nothing")
+    ):
+        refused = ask(explored, "GET", target, door, **other, HTTP_AUTHORIZATION=given)
+        assert (refused.status, said(refused)) == (401, "the token is missing or wrong")
+    on_loopback = {"HTTP_AUTHORIZATION": "Bearer secret", "HTTP_HOST": "evil.example"}
+    assert ask(explored, "GET", "/", Door("secret"), **on_loopback).status == 403
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "says"),
+    [
+        ("", 400, "a title or a text expected"),
+        ("title=%20&text=", 400, "a title or a text expected"),
+        ("title=a&page=2", 400, "title, text, k expected"),
+        ("title=a&k=0", 400, "k from 1 to 50"),
+        ("title=a&k=51", 400, "k from 1 to 50"),
+        ("title=a&k=-1", 400, "a whole number"),
+        ("title=%ff%fe", 400, "utf-8"),
+        (f"title={'a' * 1_001}", 413, "at most 1,000 characters of title"),
+        (f"title=a&text={'%00' * 20_001}", 413, "20,000 of text"),
+    ],
+)
+def test_a_question_that_is_none_is_refused(explored: Contents, target: str, status: int, says: str) -> None:
+    refused = ask(explored, "GET", f"/similar?{target}", **HOST)
+    assert refused.status == status
+    assert says in said(refused)
+    assert ask(explored, "POST", f"/similar?{target}", **JSON).status == 404
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,11 @@ from explored_run import ASKED, WORK, build_explored_run
 from fabricated_run import BAD_SITE, CS, LARGE, PAIR, TITLES, TRAVEL
 from made_clusters import build_many
 
-from dupq import cli, serve, storage
+from dupq import cli, storage
 from dupq.errors import TERMINATED
 from dupq.evaluation.verdicts import last_verdicts, parse_verdicts
 from dupq.runs.reader import open_run
+from dupq.serve.server import Server, serve
 
 COMMAND = [sys.executable, "-c", "from dupq.cli import command; command()", "serve"]
 
@@ -101,6 +102,19 @@ def test_a_question_is_looked_up_and_the_slider_counts_when_it_is_asked_to(opene
     opened.click("#looked-up button.pair")
     opened.locator("#looked-up .side").nth(1).wait_for()
     assert "titles: 1.50; all else: -0.20" in opened.locator("#looked-up .waterfall").get_attribute("aria-label")
+    match = {"site": CS, "question_id": 31, "title": TITLES[(CS, 1)], "link": None}
+    sure, unknown = {"probability": 0.5, "evidence": "<b>"}, {"title": None, "probability": None, "evidence": None}
+    shown = json.dumps({"questions": [match | sure, match | unknown]})
+    opened.route("**/similar?*", lambda route: route.fulfill(body=shown, content_type="application/json"))
+    opened.focus("#new input")
+    opened.keyboard.type("Is <b> text?")
+    opened.keyboard.press("Enter")
+    matches = opened.locator("#matches li")
+    matches.nth(1).wait_for()
+    assert matches.all_inner_texts()[0].split("\n")[0] == f"0.500 {TITLES[(CS, 1)]} Look up"
+    assert "No longer in the archive" in matches.nth(1).inner_text()
+    matches.first.locator("button").click()
+    opened.locator("#looked-up", has_text="in a cluster of 3 questions").wait_for()
     opened.click("#count")
     opened.locator("#threshold").wait_for()
     assert [opened.inner_text(f"#there-{name}") for name in ("pairs", "clusters", "questions")] == ["3", "4", "32"]
@@ -177,8 +191,8 @@ def test_verdicts_are_exported_as_the_next_run_reads_them(opened: Any, tmp_path:
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the address of a server in this process, of a run with more clusters than one page."""
     folder = tmp_path_factory.mktemp("many")
-    run, listening = open_run(build_many(str(folder))), queue.Queue[serve.Server]()
-    thread = threading.Thread(target=serve.serve, args=(run, 0, listening.put))
+    run, listening = open_run(build_many(str(folder))), queue.Queue[Server]()
+    thread = threading.Thread(target=serve, args=(run, "127.0.0.1", 0, listening.put))
     thread.start()
     many = listening.get(timeout=20)
     yield f"http://localhost:{many.server_port}/"
@@ -224,14 +238,16 @@ def asked(port: int, request: bytes) -> bytes:
         ("GET /../../../etc/passwd HTTP/1.1", 404),
         ("GET http://evil.example/ HTTP/1.1", 404),
         ("POST /api/clusters HTTP/1.1", 404),
-        ("GET /" + "x" * 70_000 + " HTTP/1.1", 414),
+        ("GET /similar?title=" + "x" * 1_000_000 + " HTTP/1.1", 414),
+        ("GET /similar?title=" + "x" * 30_000 + " HTTP/1.1", 413),
         ("\x00\x01 nonsense HTTP/1.1 twice", 0),  # no version of HTTP: an answer without a head
     ],
 )
 def test_requests_by_hand_are_answered_without_an_echo(served: SimpleNamespace, request_line: str, status: int) -> None:
     host = f"Host: 127.0.0.1:{served.port}\r\nConnection: close\r\n\r\n"
     head, _, body = asked(served.port, f"{request_line}\r\n{host}".encode()).partition(b"\r\n\r\n")
-    assert head.startswith(f"HTTP/1.0 {status}".encode() if status else b"not a request")
+    assert head.startswith(f"HTTP/1.0 {status}".encode() if status else b'{"error":')
+    assert not status or status == 200 or set(json.loads(body)) == {"error"}
     assert b"evil" not in body
     assert b"nonsense" not in head + body
     if status in (200, 404):
@@ -250,11 +266,19 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return f"{end.value.code} {said.err}"
 
 
-def test_errors_are_one_line(served: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_line(
+    served: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken = refused(capsys, "--run", served.run, "--port", str(served.port))
     assert (
-        taken == f"1 error: --port {served.port}: Address already in use; give another one, or 0 for any that is free\n"
+        taken
+        == f"1 error: --host 127.0.0.1 --port {served.port}: Address already in use; give another one, or --port 0 "
+        "for any that is free\n"
     )
+    monkeypatch.delenv("DUPQ_TOKEN", raising=False)
+    open_to_all = refused(capsys, "--run", served.run, "--host", "0.0.0.0")
+    assert open_to_all.startswith("2 error: --host 0.0.0.0: other machines can reach it; set DUPQ_TOKEN")
+    assert "--host no.such.name.invalid" in refused(capsys, "--run", served.run, "--host", "no.such.name.invalid")
     assert "no run is here" in refused(capsys, "--run", str(tmp_path))
     assert refused(capsys, "--run", served.run, "--port", "70000").startswith("2 error: ")
     damaged = build_explored_run(str(tmp_path / "damaged"))
@@ -268,11 +292,11 @@ def test_a_run_without_its_archive_shows_its_clusters(tmp_path: Path) -> None:
     run, told = build_explored_run(str(tmp_path)), queue.Queue[str]()
     storage.delete_folder(str(tmp_path / "questions"))
 
-    def ready(listening: serve.Server) -> None:
+    def ready(listening: Server) -> None:
         told.put(f"http://127.0.0.1:{listening.server_port}/api/clusters")
         threading.Thread(target=lambda: (told.join(), listening.shutdown())).start()
 
-    thread = threading.Thread(target=serve.serve, args=(open_run(run), 0, ready))
+    thread = threading.Thread(target=serve, args=(open_run(run), "127.0.0.1", 0, ready))
     thread.start()
     with urllib.request.urlopen(told.get(timeout=20), timeout=20) as answer:
         entries = json.loads(answer.read())["entries"]

@@ -4,7 +4,7 @@ const PAUSE = 250; // milliseconds after the last key before a search is asked f
 
 function ask(path, asked, then, signal) {
   const query = new URLSearchParams(Object.entries(asked).filter(([, value]) => value !== '' && value !== null && value !== false));
-  fetch(`/api/${path}?${query}`, { signal })
+  return fetch(`/${path}?${query}`, { signal })
     .then(answered(then)).catch(failed);
 }
 
@@ -45,6 +45,17 @@ function lookUp(run, source, found) {
   reachable();
 }
 
+// What a new question may ask again, the likeliest first; a button looks each up.
+function matched(run, questions, show) {
+  const entry = ({ site, question_id: id, own_id, title, link: url, probability, evidence }) => {
+    const question = { site: run.sites.findIndex(({ name }) => name === site), id, own_id, title, url, gone: title === null };
+    return element('li', {}, element('b', {}, probability === null ? '–' : score(probability)), ' ', titled(run, question), ' ',
+      element('button', { type: 'button', class: 'pair', on: { click: () => show(`${site}/${idOf(question)}`) } }, 'Look up'),
+      element('div', { class: 'note', dir: 'auto' }, origin(run, question), evidence ? `: ${evidence}` : ''));
+  };
+  byId('matches').replaceChildren(...questions.map(entry));
+}
+
 const keyOf = (question) => `${question.site}.${question.id}`;
 const endsOf = (left, right) => ({ left: keyOf(left), right: keyOf(right) });
 const unread = (question) => ({ ...question, text: question.gone ? '' : '…' });
@@ -54,7 +65,7 @@ function sourceOf(run) {
   let running = new AbortController();
   const beside = (left, right, then) => {
     then(unread(left), unread(right), '');
-    ask('pair', endsOf(left, right), (found) => then(found.left, found.right, found.evidence));
+    ask('api/pair', endsOf(left, right), (found) => then(found.left, found.right, found.evidence));
   };
   const judged = (left, right, verdict, then, ended = () => {}) => {
     fetch(`/api/verdict?${new URLSearchParams({ ...endsOf(left, right), verdict })}`, { method: 'POST', headers: { 'Content-Type': 'application/json' } })
@@ -70,27 +81,37 @@ function sourceOf(run) {
       running.abort();
       running = new AbortController();
       const { signal } = running;
-      waiting = setTimeout(() => ask('clusters', query, (page) => then(withTitles(page)), signal), from || !open ? 0 : PAUSE);
+      waiting = setTimeout(() => ask('api/clusters', query, (page) => then(withTitles(page)), signal), from || !open ? 0 : PAUSE);
     },
-    cluster: ({ cluster }, then) => ask('cluster', { id: cluster.id }, (more) => then({ ...cluster, ...more })),
-    questions: (cluster, from, then) => ask('more', { id: cluster.id, from }, (found) => then(found.questions)),
-    pairs: (cluster, from, then) => ask('more', { id: cluster.id, from }, (found) => then(found.pairs)),
+    cluster: ({ cluster }, then) => ask('api/cluster', { id: cluster.id }, (more) => then({ ...cluster, ...more })),
+    questions: (cluster, from, then) => ask('api/more', { id: cluster.id, from }, (found) => then(found.questions)),
+    pairs: (cluster, from, then) => ask('api/more', { id: cluster.id, from }, (found) => then(found.pairs)),
     compared(cluster, pair, then) {
       const [left, right] = pair.questions ?? pair.ends.map((end) => cluster.questions[end]);
       beside(left, right, (one, other, evidence) => then(one, other, { ...pair, evidence }));
     },
     beside,
-    odds: (left, right, then) => ask('odds', endsOf(left, right), ({ odds }) => odds && then(odds)),
+    odds: (left, right, then) => ask('api/odds', endsOf(left, right), ({ odds }) => odds && then(odds)),
     judged,
     judge: { give: judged, given: () => '' }, // of any pair, also when no pair of the worklist is left
     start() {
+      const show = (id) => ask('api/question', { id }, (found) => lookUp(run, this, found));
       byId('question').addEventListener('submit', (event) => {
         event.preventDefault();
-        ask('question', { id: event.target.elements.id.value }, (found) => lookUp(run, this, found));
+        show(event.target.elements.id.value);
+      });
+      byId('new').addEventListener('submit', (event) => {
+        event.preventDefault();
+        const { title, text } = event.target.elements;
+        const said = byId('matches-said');
+        said.textContent = 'Looking it up …';
+        ask('similar', { title: title.value, text: text.value }, ({ questions }) => matched(run, questions, show)).finally(() => {
+          said.textContent = '';
+        });
       });
       byId('count').addEventListener('click', ({ target }) => {
         target.disabled = true;
-        ask('steps', {}, ({ steps }) => {
+        ask('api/steps', {}, ({ steps }) => {
           target.textContent = 'There are no candidate pairs to count, or too many at any threshold.';
           if (!steps) return;
           target.parentNode.remove();

@@ -1,32 +1,28 @@
-"""The server of `dupq serve`: on 127.0.0.1 only, a thread per connection, no log of requests.
+"""What the server of `dupq serve` answers: each request has a method of its name."""
 
-Refuses requests that name another host, which is how DNS rebinding works, and requests from other pages.
-"""
-
-import json
-import re
-import socketserver
+import queue
 import threading
-import urllib.parse
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, NamedTuple
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+import pyarrow as pa
+
+from dupq.api.encoders import load_encoder
+from dupq.api.inputs import Texts, read_texts
+from dupq.api.matching import HeldMatcher
 from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
-from dupq.report import explorer, page
+from dupq.report import explorer
 from dupq.report.charts import Counts, at_thresholds
 from dupq.report.explorer import QUESTIONS_HELD, Text
 from dupq.runs import queries
 from dupq.runs.queries import Queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of
+from dupq.system import is_installed
 
-ADDRESS = "127.0.0.1"
-_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)  # any port: a tunnel has its own
-_FIELDS = 30  # of a request, at most
-_ANSWERED = {("GET", name) for name in ("page", "clusters", "cluster", "more", "pair", "odds", "question", "steps")}
-_ANSWERED |= {("POST", "verdict")}
+_TOGETHER = 8  # questions that are looked up at once
+_TITLE, _TEXT, _MOST = 1_000, 20_000, 50  # of a question: characters, and matches
 PAGE = 100  # clusters in an answer, as SHOWN in static/list.js; also questions and pairs of one cluster
 _WORDS = 32  # of a search, at most
 _MEMBERS = "SELECT cluster_id, site, question_id, is_canonical, canonical_reason FROM clusters"
@@ -56,16 +52,65 @@ Shown = dict[str, object]
 # The reason for the canonical question; the questions' indices, the canonical one first; the most telling pairs of the
 # first questions; and all other joined pairs, the least probable first.
 _Cluster = tuple[str | None, dict[Key, int], list[TableRow], list[TableRow]]
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 class RequestError(DupqError):
     """A request that the page never makes, or for something that does not exist."""
+
+    status = 400
+
+
+class TooLongError(RequestError):
+    """A question that is too long."""
+
+    status = 413
+
+
+class Lookup:
+    """Looks new questions up for all threads, in their order: one thread does, for all together that wait for it."""
+
+    def __init__(self, run: Run) -> None:
+        """What is looked up in is read at the first question, and kept in memory."""
+        self._matcher = HeldMatcher(run, lru_cache(lambda: load_encoder(run.encoder_uri)))
+        self._waiting = queue.SimpleQueue[tuple[Texts, int, Future[list[TableRow]]]]()
+        self._thread = ThreadPoolExecutor(1, initializer=_use_one_core)
+
+    def matches(self, title: str, text: str, k: int) -> list[TableRow]:
+        """Return the rows of `Run.match` for a question."""
+        found = Future[list[TableRow]]()
+        self._waiting.put((read_texts([{"title": title, "text": text}], "auto", "similar"), k, found))
+        self._thread.submit(self._answer_waiting)
+        return found.result()
+
+    def _answer_waiting(self) -> None:
+        """Answer the first _TOGETHER that wait; none may, if they were answered with others."""
+        waiting = []
+        while len(waiting) < _TOGETHER and not self._waiting.empty():
+            waiting.append(self._waiting.get())
+        try:
+            rows = self._rows([texts for texts, _, _ in waiting], max((k for _, k, _ in waiting), default=1))
+        except Exception as error:  # which each of their threads raises
+            for _, _, found in waiting:
+                found.set_exception(error)
+        else:
+            for (_, k, found), own in zip(waiting, rows, strict=True):
+                found.set_result([row for row in own if row["rank"] <= k])
+
+    def _rows(self, waiting: list[Texts], k: int) -> list[list[TableRow]]:
+        """Return the rows for each of some questions."""
+        titles, bodies = [texts.titles[0] for texts in waiting], [(texts.bodies or [""])[0] for texts in waiting]
+        rows: list[list[TableRow]] = [[] for _ in waiting]
+        new = Texts(titles, bodies, pa.array(range(len(rows)), pa.int64()))
+        for row in self._matcher.matches(new, k).to_pylist() if waiting else ():
+            rows[row.pop("text")].append(row)
+        return rows
+
+
+def _use_one_core() -> None:
+    if is_installed("torch"):
+        import torch
+
+        torch.set_num_threads(1)  # texts are short: where cores are busy, several threads take five times as long
 
 
 class Contents:
@@ -75,7 +120,7 @@ class Contents:
         """`tables` are those of `explorer.open_tables`."""
         self.run, self._queries, self._judging = run, tables, threading.Lock()
         self._sites = sorted(run.metrics["sites"])
-        self._cluster, self._evidence = lru_cache(16)(self._read), explorer.Evidence(run)
+        self._cluster, self._evidence, self._lookup = lru_cache(16)(self._read), explorer.Evidence(run), Lookup(run)
 
     def clusters(self, parameters: Parameters) -> Shown:
         """Return the clusters from `from` on, their total, and whether the open cluster is one of them."""
@@ -131,6 +176,20 @@ class Contents:
         order = "ORDER BY probability DESC, question_id_left, question_id_right, source"
         pairs = self._queries.rows(f"{' UNION ALL '.join(ends)} {order} LIMIT {PAGE}", *key, *key)
         return {**rows[0], "question": self._questions([key])[0], "pairs": self._with_ends(pairs, {key: 0})}
+
+    def similar(self, parameters: Parameters) -> Shown:
+        """Return the questions that a new one, with a `title` and a `text`, is likeliest to ask again: of the `k`
+        nearest ones, as `Run.match` has them, the likeliest first.
+        """
+        for name in parameters:
+            _chosen({"title": "", "text": "", "k": ""}, name)
+        title, text, k = parameters.get("title", ""), parameters.get("text", ""), _whole(parameters.get("k", "10"))
+        if len(title) > _TITLE or len(text) > _TEXT:
+            raise TooLongError(f"at most {_TITLE:,} characters of title and {_TEXT:,} of text are read")
+        if not (title + text).strip() or not 1 <= k <= _MOST:
+            raise RequestError(f"a title or a text expected, and k from 1 to {_MOST}")
+        rows = self._lookup.matches(title, text, k)
+        return {"questions": sorted(rows, key=lambda row: -(row["probability"] or 0))}
 
     def steps(self, _: Parameters) -> Shown:
         """Return what the slider shows. Reads all pairs."""
@@ -250,84 +309,3 @@ def _chosen(values: Mapping[str, str], name: str) -> str:
     if name not in values:
         raise RequestError(f"{name[:50]!r}: {', '.join(values)} expected")
     return values[name]
-
-
-class Answer(NamedTuple):
-    """An HTTP answer."""
-
-    status: int
-    body: bytes
-    kind: str = "application/json; charset=utf-8"
-    policy: str = "default-src 'none'"
-
-
-def answer(contents: Contents, request: Mapping[str, Any]) -> Answer:
-    """Answer a request (a WSGI environment). Errors are JSON with one line."""
-    method, path = request["REQUEST_METHOD"], request["PATH_INFO"]
-    if not _HOST.fullmatch(request.get("HTTP_HOST", "")):
-        return _json(403, {"error": "this server answers to loopback names only, such as localhost and 127.0.0.1"})
-    name = "page" if path == "/" else path.removeprefix("/api/") if path.startswith("/api/") else ""
-    if (method, name) not in _ANSWERED:
-        return _json(404, {"error": "nothing is here"})
-    is_form = method == "POST" and request.get("CONTENT_TYPE") != "application/json"  # forms cannot send this type
-    is_foreign = name != "page" and request.get("HTTP_SEC_FETCH_SITE", "none") not in ("same-origin", "none")
-    if is_form or is_foreign:
-        return _json(403, {"error": "another page may not ask for this"})
-    try:
-        parameters = dict(urllib.parse.parse_qsl(request["QUERY_STRING"], max_num_fields=_FIELDS, errors="strict"))
-        if name != "page":
-            return _json(200, getattr(contents, name)(parameters))
-        html, policy = page.filled("served.html.jinja", contents.run, contents.page(), is_served=True)
-        return Answer(200, html.encode(), "text/html; charset=utf-8", policy)
-    except (DupqError, ValueError) as error:  # ValueError: not UTF-8, or too many fields
-        is_internal = isinstance(error, DupqError) and not isinstance(error, RequestError)
-        return _json(500 if is_internal else 400, {"error": " ".join(str(error).split())})
-
-
-def _json(status: int, value: Mapping[str, object]) -> Answer:
-    return Answer(status, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
-
-
-class Server(socketserver.ThreadingMixIn, WSGIServer):
-    """A WSGI server with a thread per connection."""
-
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        """Bind without http.server's look-up of this machine's name, which may wait for a network."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = ADDRESS, int(self.server_address[1])
-        self.setup_environ()
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = 60.0  # seconds until an idle connection is closed
-    server_version, sys_version = "dupq", ""
-    # the default format would echo the request
-    error_message_format, error_content_type = "not a request that is answered here", "text/plain"
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Log nothing: requests contain search terms."""
-
-
-def serve(run: Run, port: int, ready: Callable[[Server], None]) -> None:
-    """Serve `run` at `port` (0: any free one) until a signal ends the process; `ready` is called once it listens.
-
-    Raises DupqError for a port that is taken, and for a table that is missing.
-    """
-    try:
-        server = Server((ADDRESS, port), _Handler)
-    except OSError as error:
-        raise DupqError(f"--port {port}: {error.strerror}; give another one, or 0 for any that is free") from error
-    with server, explorer.open_tables(run) as tables:
-        contents = Contents(run, tables)
-
-        def application(request: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
-            sent = answer(contents, request)
-            own = {"Content-Security-Policy": f"{sent.policy}; frame-ancestors 'none'", "Content-Type": sent.kind}
-            start(f"{sent.status} -", [*(_HEADERS | own).items()])
-            return [sent.body]
-
-        server.set_app(application)
-        ready(server)
-        server.serve_forever()
