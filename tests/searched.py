@@ -1,6 +1,6 @@
 """A made archive, searched: its lists and pairs as Python has them, and by sorting all scores."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,9 +170,12 @@ def slow_listings(files: RunFiles, measure: Measure) -> dict[tuple[int, int], tu
 
 
 def slowly(
-    archive: Embeddings, wanted: SearchRequest, floor: float = FLOOR
+    archive: Embeddings,
+    wanted: SearchRequest,
+    floor: float = FLOOR,
+    allowed: Callable[[int, int], bool] = lambda a, b: True,
 ) -> tuple[dict[int, list[int]], dict[tuple[int, int], float]]:
-    """Lists, and pairs above a floor, by sorting all float64 scores."""
+    """Lists, and pairs above a floor, by sorting all float64 scores of pairs that are allowed."""
     there = np.flatnonzero(~archive.is_empty)
     rows, columns = (there[places.ravel()] for places in np.indices((len(there), len(there))))
     scores = pair_scores(wanted.measure, archive, archive, (rows, columns))
@@ -183,6 +186,8 @@ def slowly(
         archive.keys[rows].tolist(), archive.keys[columns].tolist(), scores, similarities, strict=True
     ):
         if a == b or (wanted.settings.scope == "site" and a >> ID_BITS != b >> ID_BITS):
+            continue
+        if not allowed(a, b):
             continue
         near[a].append((-score, b))
         if a < b and similarity >= np.float32(floor):

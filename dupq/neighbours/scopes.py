@@ -57,15 +57,21 @@ def _flat(table: pa.Table, name: str) -> tuple[np.ndarray, ...]:
     return *(column.to_numpy() for column in columns), table["key"].take(parents).to_numpy()
 
 
-def hashes_of(entries: Entries) -> np.ndarray:
-    """Return a hash (int64, (n,)) of each question's distinct values and times; 0 without any."""
+def distinct_entries(entries: Entries) -> Entries:
+    """Return the entries without those that a question has from several others."""
     rows = np.repeat(np.arange(len(entries.keys)), np.diff(entries.starts))
-    is_new = np.ones(len(rows), bool)
-    is_new[1:] = (np.diff(rows) != 0) | (np.diff(entries.values) != 0) | (np.diff(entries.times) != 0)
+    columns = rows, entries.values, entries.times
+    is_new = np.any([np.diff(column, prepend=-1) != 0 for column in columns], axis=0)
+    is_new[:1] = True
+    starts = np.append(0, np.cumsum(is_new))[entries.starts]
+    return Entries(entries.keys, starts, *(column[is_new] for column in entries[2:]))
+
+
+def hashes_of(entries: Entries) -> np.ndarray:
+    """Return a hash (int64, (n,)) of each question's values and times; 0 without any."""
     mixed = (entries.values.view(np.uint64) * _ODD + entries.times.view(np.uint64)) * _OTHER
-    mixed = np.where(is_new, mixed ^ (mixed >> np.uint64(29)), np.uint64(0))
-    sums = np.append(np.uint64(0), np.cumsum(mixed))
-    return (sums[entries.starts[1:]] - sums[entries.starts[:-1]]).view(np.int64)
+    sums = np.append(np.uint64(0), np.cumsum(mixed ^ (mixed >> np.uint64(29))))
+    return np.asarray((sums[entries.starts[1:]] - sums[entries.starts[:-1]]).view(np.int64))
 
 
 @numba.njit(nogil=True, cache=True)

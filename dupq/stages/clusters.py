@@ -25,7 +25,7 @@ from dupq.clusters.components import are_together, clusters_in, with_represented
 from dupq.clusters.identity import REASONS, Clustering, canonical_questions, changes, cluster_ids, read_clusters
 from dupq.job.run import Run
 from dupq.job.step import StepResult, step
-from dupq.job.table import Broadcast, Shards, Table
+from dupq.job.table import Broadcast, Input, Shards, Table
 from dupq.kinds import Schema, columns, streamed
 from dupq.links import duplicate_links
 from dupq.neighbours.scopes import comparable_owners, entries_of
@@ -98,7 +98,7 @@ def make_clusters(
     owners = Broadcast(members)
     if known.previous is not None:
         run.map("changes", changes_since, publish=True)(owners, known.previous, names)
-    linked = None if known.links is None else known.pairs
+    linked: Input[kinds.KeyPair] | None = None if known.links is None else known.pairs
     if decided.scopes is None and linked:  # else the left questions of pairs may be those of other partitions
         linked = run.spread("known", linked, count, by="left")
     joined = run.spread("joined", decided.joined, count, by="left")
@@ -230,7 +230,7 @@ def pairs_within(scored: pa.Table, scopes: pa.Table, grouped: pa.Table, window: 
     """Return rows of SCORED, each of two questions that its own represent, and that may be compared."""
     entries = entries_of(scopes, grouped)
     ends = np.searchsorted(entries.keys, pairs_in(scored))
-    pairs = comparable_owners(entries, *ends.T, window)
+    pairs = comparable_owners(entries, ends[:, 0], ends[:, 1], window)
     is_swapped = pa.array(pairs[:, 0] > pairs[:, 1])
     left, right = scored["rank_left"], scored["rank_right"]
     changed = {

@@ -140,8 +140,11 @@ def copies_of(hashes: pa.Table, window: int | None = None) -> StepResult[pa.Tabl
     another, and none counts as a copy: each may be like others of its own time. Else a question counts as one if it has
     the same first question by all of its entries.
     """
-    *halves, keys, times = (column.to_numpy() for column in hashes.columns)
-    rows, firsts = pairing.copies_within(*halves, keys, times, window) if window else pairing.copies(*halves, keys)
+    high, low, keys, times = (column.to_numpy() for column in hashes.columns)
+    if window:
+        rows, firsts = pairing.copies_within(high, low, keys, times, window)
+    else:
+        rows, firsts = pairing.copies(high, low, keys)
     pairs, copied = np.stack([keys[firsts], keys[rows]], axis=1), keys[rows]
     if window is not None:
         owners = keys.copy()
@@ -180,8 +183,8 @@ def sign(
     buckets = _by_group(np.ascontiguousarray(band_keys(every, *bands_of(settings)).T), members, groups)
     orders, owners = np.roll(buckets, -1, axis=0), members  # the keys in the next band
     if scopes is not None:
-        rows, values, _ = _entries(scopes.take(pa.array(RowsByKey(scopes["key"].to_numpy()).find(members))))
-        buckets, orders, owners = buckets[:, rows] ^ _mixed(values), orders[:, rows], members[rows]
+        repeated, scope_values, _ = _entries(scopes.take(pa.array(RowsByKey(scopes["key"].to_numpy()).find(members))))
+        buckets, orders, owners = buckets[:, repeated] ^ _mixed(scope_values), orders[:, repeated], members[repeated]
     table = pa.table([buckets.ravel(), orders.ravel(), np.tile(owners, len(buckets))], schema=tables.BAND_KEYS)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(every.ravel()), settings.permutations)
     second = pa.table([*Sites(sites).columns(members), lists], schema=tables.signatures(settings.permutations))
@@ -212,12 +215,11 @@ def find_near_duplicates(
         texts.texts, texts.contents, keys, settings.shingle_size
     )
     common = run.gather("boilerplate", boilerplate_of)(titled.table, pairing.most_titles(sets.rows))
-    forests, own = run.table("forests", tables.KEY_PAIRS, partitions), (None, 0)
-    if scopes is not None:
-        own = run.look_up("scopes_of_candidates", scopes.table, keys), scopes.window
+    forests = run.table("forests", tables.KEY_PAIRS, partitions)
+    own = scopes and run.look_up("scopes_of_candidates", scopes.table, keys)
     verified = run.map("verified", verify, second=forests, keep=True)(
         *(candidates, signed.exact, InBatches(sets), Broadcast(common), Broadcast(rarities)),
-        *(questions, language, settings, *own),
+        *(questions, language, settings, own, scopes.window if scopes else 0),
     )
     representatives = run.map("representatives", representatives_of, keep=True)(
         Streamed(forests), Streamed(verified), apart
@@ -302,7 +304,7 @@ def verify(
     if scopes is not None:
         entries = entries_of(scopes)
         ends = np.searchsorted(entries.keys, pairs)
-        is_open = are_comparable(entries, entries, *ends.T, window) & ~are_pairs_among(copied, pairs)
+        is_open = are_comparable(entries, entries, ends[:, 0], ends[:, 1], window) & ~are_pairs_among(copied, pairs)
         pairs = pairs[is_open]
     comparer = TitleComparer(language, rare_words(rarities["rarity"].to_numpy(), questions, language))
     shingles = np.sort(common["shingle"].to_numpy())

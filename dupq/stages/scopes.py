@@ -6,6 +6,7 @@ scoped   embeddings with the entries of their questions, for the search
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from dupq.job.table import Broadcast, Partition, Shards, Table, zipped
 from dupq.kinds import columns, streamed
 from dupq.neighbours.embeddings import keys_in
 from dupq.neighbours.exact import EMPTY
-from dupq.neighbours.scopes import entries_of, hashes_of
+from dupq.neighbours.scopes import distinct_entries, entries_of, hashes_of
 from dupq.settings.sections import NeighbourSettings
 from dupq.tables import EMBEDDED, GROUPED, QUESTIONS, REPRESENTATIVES, SCOPES
 from dupq.text.keys import are_among, indices_among
@@ -108,16 +109,18 @@ def with_scopes(
         return embeddings
     shards = np.arange(embeddings.partitions) // (embeddings.partitions // scopes.table.partitions)
     own = zipped([Partition(scopes.table, shard) for shard in shards.tolist()])
-    schema = pa.schema([*storage.read_schema(embeddings.file(0)), *SCOPED])
     assert scopes.grouped is not None
-    return run.map("scoped", scoped_rows, schema)(embeddings, own, Broadcast(scopes.grouped), names)
+    schema = storage.read_schema(embeddings.file(0)).remove_metadata()
+    whole = replace(embeddings, schema=schema)
+    return run.map("scoped", scoped_rows, pa.schema([*schema, *SCOPED]))(whole, own, Broadcast(scopes.grouped), names)
 
 
 @step(EMBEDDED, SCOPES, GROUPED, makes=EMBEDDED)
 def scoped_rows(embedded: pa.Table, scopes: pa.Table, grouped: pa.Table, names: list[str]) -> pa.Table:
     """Return those rows of a partition of embeddings that have entries, with these."""
     keys = keys_in(embedded, names)
-    entries = entries_of(scopes.filter(pa.array(are_among(np.sort(keys), scopes["key"].to_numpy()))), grouped)
+    own = scopes.filter(pa.array(are_among(np.sort(keys), scopes["key"].to_numpy())))
+    entries = distinct_entries(entries_of(own, grouped))
     rows = np.searchsorted(entries.keys, keys)
     sizes, hashes = np.diff(entries.starts), hashes_of(entries)[rows]
     lists = [
