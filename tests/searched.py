@@ -98,9 +98,15 @@ def beyond(files: RunFiles, wanted: SearchRequest, floor: float | None) -> Repor
     """What the stage reports that makes the pairs above a floor that are in no list."""
     run, nearest = Run(files.uri, "beyond_lists"), Table(files.nearest, NEAREST, len(storage.list_files(files.nearest)))
     plan = Table(files.path("work", "neighbours", "plan"), BLOCKS, 1)
-    found = NearestTables(plan, nearest, Shuffled((), NEIGHBOURS, PARTS), embedded(files), tuple(wanted.sites))
+    found = NearestTables(plan, nearest, Shuffled((), NEIGHBOURS, PARTS), searched_in(files), tuple(wanted.sites))
     find_pairs_above.function(run, found, wanted, floor)
     return run.report
+
+
+def searched_in(files: RunFiles) -> Table:
+    """The embeddings that were searched: of scopes, if the search had any."""
+    scoped = len(storage.list_files(files.scoped))
+    return Table(files.scoped, EMBEDDED, scoped) if scoped else embedded(files)
 
 
 def embedded(files: RunFiles) -> Table:
