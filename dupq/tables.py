@@ -42,7 +42,7 @@ QUESTIONS: Schema[kinds.Question] = _schema(
     pa.field("content_license", pa.string()),  # such as CC BY-SA 4.0; null: the dump names none
     pa.field("own_id", pa.string()),  # its id as the user's table has it; null: question_id is that
     pa.field("url", pa.string()),  # its https address, from the user's table; null: the table has none
-    pa.field("scope", pa.list_(pa.string())),  # what the column named by --scope has; null: none was named
+    pa.field("scope", pa.list_(pa.string())),  # values of the column that --scope named; may be empty
 )
 
 ANSWERS: Schema[kinds.Answer] = _schema(

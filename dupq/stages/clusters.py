@@ -58,7 +58,7 @@ _EDGES: Schema[Edge] = pa.schema([_CLUSTER, *tables.KEY_PAIRS, pa.field("probabi
 _FIGURES: Schema[Figures] = pa.schema([_CLUSTER, *tables.CLUSTER_STATS])
 _NEAR = ("exact", "near_duplicate")
 _LOWEST = np.iinfo(np.int64).min
-_EVIDENCE = [field for field in tables.PAIRS if field.name not in ("joined", "known_link")][4:]
+_EVIDENCE = [field for field in tables.PAIRS if field.name not in ("joined", "known_link", "newer")][4:]
 
 
 @dataclass(frozen=True)
