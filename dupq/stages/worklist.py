@@ -52,7 +52,7 @@ class WorklistOptions:
     linked_share: float  # share of the duplicates that is linked; 0 if no links tell it
 
 
-@stage("clusters", version=8)
+@stage("clusters", version=9)
 def cluster(
     run: Run,
     decided: Decided,
