@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from typing_extensions import TypedDict
 
@@ -321,6 +322,17 @@ def _check_values(columns: Sequence[pq.ColumnChunkMetaData], name: str, uri: str
             for value in (values.min, values.max):
                 if not 0 <= value <= MAXIMUM_ID:
                     raise DupqError(f"{uri}: {name} {value} is out of range; 0 to 2**48 - 1 expected")
+
+
+def has_values(uris: Sequence[str], name: str) -> bool:
+    """Return whether a row of Parquet files has a value in a column. Reads files until one has."""
+    for uri in uris:
+        if name in storage.read_schema(uri).names:
+            column = storage.read_table(uri, columns=[name])[name]
+            values = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+            if len(values) > values.null_count:
+                return True
+    return False
 
 
 def partitions(questions: int) -> int:

@@ -22,6 +22,7 @@ from dupq.errors import SettingError
 
 Job = TypeVar("Job")
 ALL = "all"  # tables of `dupq evaluate`
+SCOPES = ("all", "site", "tags", "owner")  # that need no column of a table
 _log = logging.getLogger(__name__)
 _ENDINGS = re.compile(r"(-Posts)?(\.(7z|zip|xml|csv|tsv|jsonl?|ndjson|parquet|gz|bz2|xz|zst))+$", re.IGNORECASE)
 _DOMAIN = re.compile(r"(\.stackexchange)?\.(com|net|org)$", re.IGNORECASE)
@@ -190,6 +191,10 @@ def from_dump(arguments: argparse.Namespace) -> None:
     from dupq.pipelines.arguments import FromDumpJob
     from dupq.pipelines.gates import Gates
 
+    if arguments.scope:  # else ingest keeps the column
+        is_known = arguments.scope in SCOPES
+        setattr(arguments, "neighbours.scope", arguments.scope if is_known else "column")
+        arguments.scope = None if is_known else arguments.scope
     dumps = _dumps_of(arguments)
     output = arguments.output or f"out/{_named_after([*arguments.dumps, *arguments.more_dumps][0])}"
     gates = Gates(judge=arguments.judge_required)

@@ -95,6 +95,7 @@ def ingest(parser: Parser) -> None:
 
     about = "a site fails if more than this share of its rows is broken"
     _add_dumps(parser)
+    parser.add("--scope", "COLUMN", "of a table: a column to keep, so that dedup --scope column compares within it")
     parser.add_uri("--output", "where the tables go", required=True)
     parser.add_flag("--answers", "write an answers table too")
     default = IngestSettings().maximum_reject_share
@@ -140,6 +141,9 @@ def dedup(parser: Parser) -> None:
         "manifest and report say so",
         dest="skipped",
     )
+    about = "compare only questions with a common value: site, tags, owner, or column, which ingest --scope named"
+    parser.add("--scope", "NAME", about, dest="neighbours.scope")
+    _add_times(parser)
     _add_gates(parser)
     _add_reranker(parser)
     _add_judge(parser)
@@ -209,6 +213,9 @@ def from_dump(parser: Parser) -> None:
     parser.add_uri("--output", "where the tables, the encoder and the runs go; default: out/ and the dump's name")
     _add_preset(parser)
     _add_known(parser)
+    about = "compare only questions with a common value: of site, tags, owner, or of a column of the table"
+    parser.add("--scope", "COLUMN", about)
+    _add_times(parser)
     _add_reranker(parser)
     _add_judge(parser)
     add_gpus(parser)
@@ -331,6 +338,13 @@ def _add_known(parser: Parser) -> None:
         "judged the same are joined, those judged different never are, and both calibrate. A review.tsv also measures "
         "its run's precision and recall",
     )
+
+
+def _add_times(parser: Parser) -> None:
+    about = "compare only questions that were asked at most so many days apart"
+    parser.add("--window", "DAYS", about, _whole(1), dest="neighbours.window")
+    about = "keep the question of a cluster that was asked first; newer says which of a pair was asked later"
+    parser.add_argument("--earlier", action="store_true", default=None, help=about, dest="clusters.earlier")
 
 
 def _add_gates(parser: Parser) -> None:

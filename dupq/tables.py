@@ -42,6 +42,7 @@ QUESTIONS: Schema[kinds.Question] = _schema(
     pa.field("content_license", pa.string()),  # such as CC BY-SA 4.0; null: the dump names none
     pa.field("own_id", pa.string()),  # its id as the user's table has it; null: question_id is that
     pa.field("url", pa.string()),  # its https address, from the user's table; null: the table has none
+    pa.field("scope", pa.list_(pa.string())),  # values of the column that --scope named; may be empty
 )
 
 ANSWERS: Schema[kinds.Answer] = _schema(
@@ -96,6 +97,8 @@ PAIRS: Schema[kinds.Pair] = _schema(
     pa.field("reranker", pa.float32()),  # cosine by the reranker; null unless it has read both questions
     _required("joined", pa.bool_()),  # whether both are in one cluster
     pa.field("known_link", pa.bool_()),  # whether people linked them; null: the run had no links, or ignored them
+    # with --earlier which was asked later: left or right; null: without it, at the same time, or a date is missing
+    pa.field("newer", pa.string()),
 )
 
 # The likeliest pairs of a run that are in different clusters and that people have neither linked nor judged.
@@ -115,6 +118,7 @@ WORKLIST: Schema[kinds.Work] = _schema(
     _required("probability", pa.float32()),
     _required("expected_right", pa.float64()),  # the sum of the probabilities of this pair and those before it
     _required("evidence", pa.string()),  # in words
+    pa.field("newer", pa.string()),  # as in pairs
     _required("verdict", pa.string()),  # empty; in worklist.tsv people fill in same, different or unsure
 )
 
@@ -220,6 +224,15 @@ VERIFIED: Schema[kinds.Verified] = _schema(*KEY_PAIRS, source=pa.string(), jacca
 
 # Each question in a verified pair, with the question that represents it in the encoder's stages.
 REPRESENTATIVES: Schema[kinds.Representative] = _schema(key=pa.int64(), representative=pa.int64())
+
+# What says with which questions one may be compared: its entries, a value and a time each (dupq/neighbours/scopes.py).
+SCOPES: Schema[kinds.Scoped] = _schema(key=pa.int64(), values=pa.list_(pa.int64()), times=pa.list_(pa.int64()))
+
+# The same of each question in a verified pair, with the question that represents it.
+GROUPED: Schema[kinds.Grouped] = _schema(*SCOPES, representative=pa.int64())
+
+# When questions were asked.
+DATES: Schema[kinds.Dated] = _schema(*KEYS, QUESTIONS.field("creation_date"))
 
 NEIGHBOURS: Schema[kinds.Neighbour] = _schema(
     *_schema(query=pa.int64(), neighbour=pa.int64(), similarity=pa.float32()),
@@ -362,8 +375,8 @@ RARITIES: Schema[kinds.Rarity] = _schema(rarity=pa.float32())
 
 # Tables that tasks of near_duplicates write for one another, as Arrow files (dupq/job/table.py).
 
-# A 128-bit hash, in two halves, of each text that is not empty.
-TEXT_HASHES: Schema[kinds.TextHash] = _schema(high=pa.uint64(), low=pa.uint64(), key=pa.int64())
+# A 128-bit hash, in two halves, of each text that is not empty; with scopes one for each of its entries.
+TEXT_HASHES: Schema[kinds.TextHash] = _schema(high=pa.uint64(), low=pa.uint64(), key=pa.int64(), time=pa.int64())
 
 # The key of a band of a text, and the key of its next band, by which the texts of a bucket are ordered.
 BAND_KEYS: Schema[kinds.BandKey] = _schema(bucket=pa.uint64(), order=pa.uint64(), key=pa.int64())

@@ -1,6 +1,6 @@
 """A made archive, searched: its lists and pairs as Python has them, and by sorting all scores."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +98,15 @@ def beyond(files: RunFiles, wanted: SearchRequest, floor: float | None) -> Repor
     """What the stage reports that makes the pairs above a floor that are in no list."""
     run, nearest = Run(files.uri, "beyond_lists"), Table(files.nearest, NEAREST, len(storage.list_files(files.nearest)))
     plan = Table(files.path("work", "neighbours", "plan"), BLOCKS, 1)
-    found = NearestTables(plan, nearest, Shuffled((), NEIGHBOURS, PARTS), embedded(files), tuple(wanted.sites))
+    found = NearestTables(plan, nearest, Shuffled((), NEIGHBOURS, PARTS), searched_in(files), tuple(wanted.sites))
     find_pairs_above.function(run, found, wanted, floor)
     return run.report
+
+
+def searched_in(files: RunFiles) -> Table:
+    """The embeddings that were searched: of scopes, if the search had any."""
+    scoped = len(storage.list_files(files.scoped))
+    return Table(files.scoped, EMBEDDED, scoped) if scoped else embedded(files)
 
 
 def embedded(files: RunFiles) -> Table:
@@ -170,9 +176,12 @@ def slow_listings(files: RunFiles, measure: Measure) -> dict[tuple[int, int], tu
 
 
 def slowly(
-    archive: Embeddings, wanted: SearchRequest, floor: float = FLOOR
+    archive: Embeddings,
+    wanted: SearchRequest,
+    floor: float = FLOOR,
+    allowed: Callable[[int, int], bool] = lambda a, b: True,
 ) -> tuple[dict[int, list[int]], dict[tuple[int, int], float]]:
-    """Lists, and pairs above a floor, by sorting all float64 scores."""
+    """Lists, and pairs above a floor, by sorting all float64 scores of pairs that are allowed."""
     there = np.flatnonzero(~archive.is_empty)
     rows, columns = (there[places.ravel()] for places in np.indices((len(there), len(there))))
     scores = pair_scores(wanted.measure, archive, archive, (rows, columns))
@@ -183,6 +192,8 @@ def slowly(
         archive.keys[rows].tolist(), archive.keys[columns].tolist(), scores, similarities, strict=True
     ):
         if a == b or (wanted.settings.scope == "site" and a >> ID_BITS != b >> ID_BITS):
+            continue
+        if not allowed(a, b):
             continue
         near[a].append((-score, b))
         if a < b and similarity >= np.float32(floor):

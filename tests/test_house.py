@@ -91,8 +91,9 @@ def test_a_script_of_another_version_is_refused(tmp_path: Path) -> None:
 
 TABLE = {"--title", "--text", "--id", "--tags", "--date", "--url", "--format"}
 JUDGE = {"--judge", "--judge-model", "--judge-pairs", "--judge-budget", "--judge-tokens", "--judge-required"}
+SCOPES = {"--scope", "--window", "--earlier"}
 INTERFACE = {
-    "ingest": {"--dump", "--output", "--site", "--answers", "--max-reject-share", *TABLE},
+    "ingest": {"--dump", "--output", "--site", "--answers", "--max-reject-share", "--scope", *TABLE},
     "train": {"--questions", "--links", "--pairs", "--output", "--preset", "--workers", "--gpus"},
     "dedup": {"--questions", "--encoder", "--output", "--links", "--truth", "--previous"}
     | {
@@ -107,13 +108,14 @@ INTERFACE = {
         "--reranker",
         "--gpus",
         *JUDGE,
+        *SCOPES,
     },
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick", "--gpus"},
     "report": {"--run"},
     "export": {"--run", "--to", "--output"},
     "plan": {"--questions", "--run", "--json"},
     "from_dump": {"--dump", "--output", "--preset", "--truth", "--reranker", "--gpus", "--site", *TABLE, *JUDGE}
-    | {"--links", "--verdicts", "--precision", "--previous"},
+    | {"--links", "--verdicts", "--precision", "--previous", *SCOPES},
 }
 
 

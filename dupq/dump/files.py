@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from dupq import storage
-from dupq.dump.posts import ATTRIBUTES, OWN_ID, URL
+from dupq.dump.posts import ATTRIBUTES, OWN_ID, SCOPE, URL
 from dupq.errors import DupqError
 from dupq.system import thread_map
 from dupq.text.tokens import Markup, as_html
@@ -33,6 +33,7 @@ TABLES = tuple(suffix for suffix, form in _FORMS.items() if form != "xml")
 Table = Literal["posts", "links", "table"]  # "table": questions from elsewhere
 
 _OPTIONS = {"Title": "title", "Body": "text", "Id": "id", "Tags": "tags", "CreationDate": "date", URL: "url"}
+_OPTIONS |= {SCOPE: "scope"}
 _OBVIOUS = {  # names in lower case; but for title and text the first that is there counts
     "Title": ("title", "question", "subject", "headline", "summary"),
     "Body": ("text", "body", "body_html", "answer", "answer_text", "description", "content"),
@@ -208,6 +209,7 @@ class Columns:
     date: str | None = None
     format: Markup | Literal["table"] = "auto"  # of the text; "table": a table, whatever its columns are called
     url: str | None = None
+    scope: str | None = None
 
     @property
     def markup(self) -> Markup:
@@ -237,14 +239,15 @@ def column_indices(columns: Columns, names: Sequence[str], table: Table, source:
     """
     options = {attribute: getattr(columns, option) for attribute, option in _OPTIONS.items()}
     indices = {attribute: _index(name, names, source) for attribute, name in options.items() if name}
+    scope = {SCOPE: indices.pop(SCOPE)} if SCOPE in indices else {}  # which may be any other column too
     if table != "table":
         tables = [ATTRIBUTES["links"]] if table == "links" else [ATTRIBUTES["questions"], ATTRIBUTES["answers"]]
         known = [name for columns_of in tables for attributes in columns_of.values() for name in attributes]
-        known = [name for name in known if name not in (OWN_ID, URL)]
+        known = [name for name in known if name not in (OWN_ID, URL, SCOPE)]
         lower = [name.lower() for name in names]
         present = [*_REQUIRED[table], *(name for name in known if name.lower() in lower)]
         own = {name: _index(name.lower(), lower, source) for name in present}
-        return {name: index for name, index in (own | indices).items() if options.get(name) != ""}
+        return {name: index for name, index in (own | indices).items() if options.get(name) != ""} | scope
     for attribute, obvious in _OBVIOUS.items():
         free = [index for index in range(len(names)) if index not in indices.values()]
         guessed = [index for name in obvious for index in free if names[index].lower() == name]
@@ -260,7 +263,7 @@ def column_indices(columns: Columns, names: Sequence[str], table: Table, source:
             f"{source}: which column is the question? name it with --title COLUMN, and its text with --text; "
             f"its columns are {quoted(names)}"
         )
-    return indices
+    return indices | scope
 
 
 def may_have_questions(columns: Columns, names: Iterable[str]) -> bool:
@@ -302,6 +305,7 @@ _ISSUE_COLUMNS = {  # that options may name; "": none
     "tags": ("labels", ""),
     "date": ("createdAt", "created_at", ""),
     "url": ("url", "html_url"),
+    "scope": (),  # labels are tags
     "format": ("auto", "plain"),
 }
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)

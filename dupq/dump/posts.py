@@ -29,7 +29,7 @@ UNJUDGED_ANSWERS = ANSWERS.remove(ANSWERS.get_field_index("is_accepted"))
 IDS_AND_LINKS = IDS.append(pa.field("duplicate_of", pa.list_(pa.int64()), nullable=False))
 SCHEMAS = {"questions": QUESTIONS, "answers": UNJUDGED_ANSWERS, "links": LINKS, "ids": IDS_AND_LINKS}
 
-OWN_ID, URL = "OwnId", "Url"  # attributes that only rows of tables from elsewhere have
+OWN_ID, URL, SCOPE = "OwnId", "Url", "Scope"  # attributes that only rows of tables from elsewhere have
 
 # The attributes that may fill a column; the first that is present does. The column's type says how it is parsed.
 ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -48,6 +48,7 @@ ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
         "content_license": ("ContentLicense",),
         "own_id": (OWN_ID,),
         "url": (URL,),
+        "scope": (SCOPE,),
     },
     "answers": {"answer_id": ("Id",), "question_id": ("ParentId",), "body_html": ("Body",), "score": ("Score",)},
     "links": {

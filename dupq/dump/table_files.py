@@ -27,7 +27,7 @@ from dupq.dump import files
 from dupq.dump.csv_files import CsvFile, Values
 from dupq.dump.files import Columns, Member, Table, column_indices, has_ending, may_have_questions, quoted
 from dupq.dump.parsing import NOT_HTTPS, WITHOUT_ID, Format, ParsedRows, read_rows, sort_rows
-from dupq.dump.posts import IDS_AND_LINKS, OWN_ID, URL, dump_tags, reads_as_time
+from dupq.dump.posts import IDS_AND_LINKS, OWN_ID, SCOPE, URL, dump_tags, join_tags, reads_as_time
 from dupq.dump.streams import local_copy
 from dupq.dump.xml_files import EXCERPT, BrokenRow, Row, excerpt
 from dupq.errors import DupqError
@@ -129,6 +129,9 @@ def read_table(member: Member, table: Table, columns: Columns) -> Iterator[Row |
                 attributes.pop("CreationDate", None)
             if has_own_ids and "Id" in attributes:
                 attributes[OWN_ID] = attributes["Id"]
+            if SCOPE in attributes:  # a text is one value, whatever commas are in it
+                is_list = opened.names[indices[SCOPE]] in opened.nested
+                attributes[SCOPE] = dump_tags(attributes[SCOPE]) if is_list else join_tags([attributes[SCOPE]])
             yield _row(row[0], attributes, table, html, numbers)
 
 
@@ -169,7 +172,7 @@ def _attribute_indices(
             origin = "api"
     indices = column_indices(columns, opened.names, table, member.source)
     for attribute, index in indices.items():
-        if (name := opened.names[index]) in opened.nested and attribute != "Tags":
+        if (name := opened.names[index]) in opened.nested and attribute not in ("Tags", SCOPE):
             remedy = "; pandas writes rows with to_json(orient='records')" if member.form == "json" else ""
             raise DupqError(f"{member.source}: column {name!r} holds lists or objects, no texts{remedy}")
     return indices, origin

@@ -246,6 +246,7 @@ class RunFiles:
         self.rarities = work("terms", "rarities", _ONE)  # how rare each term is
         self.calibration = work("calibration", "calibration.json")  # the model of a probability
         self.nearest = work("neighbours", "nearest")  # each question's list
+        self.scoped = work("neighbours", "scoped")  # the embeddings that were searched within scopes
         self.reread = work("rerank", "model.json")  # the model of a probability by a reranker's cosine
         self.read_contents = work("rerank", "contents")  # the hashes of questions that a reranker has read
         self.read_vectors = work("rerank", "vectors")  # and their vectors

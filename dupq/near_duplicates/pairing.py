@@ -101,6 +101,21 @@ def copies(high: np.ndarray, low: np.ndarray, keys: np.ndarray) -> tuple[np.ndar
     return kept[order[~first]], kept[order[starts[~first]]]
 
 
+def copies_within(
+    high: np.ndarray, low: np.ndarray, keys: np.ndarray, times: np.ndarray, window: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of the copies of a text that was asked at most `window` before, and the last such row of each.
+
+    All copies that such pairs can connect are connected by these, which are as many as the copies at most.
+    """
+    order = np.lexsort((keys, times, low, high))
+    follows = np.ones(max(0, len(order) - 1), bool)
+    for half in (high, low):
+        follows &= half[order[1:]] == half[order[:-1]]
+    follows &= times[order[1:]] - times[order[:-1]] <= window
+    return order[1:][follows], order[:-1][follows]
+
+
 # Boilerplate are shingles of many titles' texts, as those of templates, signatures and notes. They say nothing about
 # the question, so that they are left out of the Jaccard coefficient. Titles are counted among the texts of candidate
 # pairs: texts that fill in one template are among these, and ordinary phrases are hardly ever. Titles are counted

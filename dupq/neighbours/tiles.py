@@ -26,6 +26,7 @@ from dupq.neighbours.candidates import (
 from dupq.neighbours.embeddings import COSINE, Embeddings, Measure, Neighbours
 from dupq.neighbours.exact import Side, exact_scores, gpu_can_search, scoring, side_of
 from dupq.neighbours.products import Products, fastest_products, padded
+from dupq.neighbours.scopes import Entries, are_comparable
 from dupq.system import CPU, papers
 
 _ROWS, _COLUMNS = 1_024, 2_048  # of a tile that are scored and scanned at a time
@@ -44,6 +45,8 @@ class Block(NamedTuple):
 
     keys: np.ndarray
     side: Side
+    entries: Entries | None = None  # of the same questions; None: any two are compared
+    window: int = 0  # milliseconds
 
     def between(self, start: int, stop: int) -> "Block":
         """Return the questions in rows from `start` to `stop` - 1."""
@@ -51,7 +54,9 @@ class Block(NamedTuple):
         starts = side.starts[start : stop + 1]
         words = slice(starts[0], starts[-1])
         bags = starts - starts[0], side.words[words], side.weights[words], side.bag_squares[rows]
-        return Block(self.keys[rows], Side(side.vectors[rows], side.squares[rows], *bags))
+        own = self.entries
+        entries = own and own._replace(keys=own.keys[rows], starts=own.starts[start : stop + 1])
+        return Block(self.keys[rows], Side(side.vectors[rows], side.squares[rows], *bags), entries, self.window)
 
 
 class Search(NamedTuple):
@@ -160,6 +165,9 @@ def _hits(
                 if not is_diagonal:
                     differ = left.keys[found] != right.keys[others]
                     found, others, values = found[differ], others[differ], values[differ]
+                if left.entries is not None and right.entries is not None:
+                    is_allowed = are_comparable(left.entries, right.entries, found, others, left.window)
+                    found, others, values = found[is_allowed], others[is_allowed], values[is_allowed]
                 yield found, others, values
 
 

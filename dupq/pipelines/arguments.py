@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dupq import storage
-from dupq.archive import TEXT_COLUMNS, all_counts, check_links, check_questions, check_sites, in_scope, question_shards
+from dupq.archive import (
+    TEXT_COLUMNS,
+    all_counts,
+    check_links,
+    check_questions,
+    check_sites,
+    has_values,
+    in_scope,
+    question_shards,
+)
 from dupq.dump.files import BY_NAME, Columns
 from dupq.encoders.saved import encoder_at, load, load_reader, read_settings, read_split
 from dupq.errors import DupqError, SettingError
@@ -204,6 +213,7 @@ class DedupJob:
         if settings.neighbours.sites:
             in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours.sites)
         check_free_settings(settings)
+        check_compared(settings, self.questions, self.skipped)
         check_reranker(self.reranker)
         check_judge(settings.judge, self.gates.judge)
         check_encoder(self.encoder, sites)
@@ -230,6 +240,18 @@ def check_free_settings(settings: Settings) -> None:
         from dupq.clusters.calibration import read_prior
 
         read_prior(settings.calibration.prior)
+
+
+def check_compared(settings: Settings, questions: str, skipped: tuple[str, ...] = ()) -> None:
+    """Raise SettingError if no question has what settings compare: a date, or a value of the scope."""
+    scope = settings.neighbours.scope
+    needed = {"--window": "creation_date"} if settings.neighbours.window else {}
+    needed |= {"--earlier": "creation_date"} if settings.clusters.earlier else {}
+    needed |= {f"--scope {scope}": {"column": "scope"}.get(scope, scope)} if scope not in ("all", "site") else {}
+    shards = question_shards(questions, skipped)[0] if needed else []
+    for option, column in needed.items():
+        if shards and not has_values([shard.uri for shard in shards], column):
+            raise SettingError(f"{option}: no question in {questions} has a {column.replace('_', ' ')}")
 
 
 def check_reranker(name: str | None) -> None:

@@ -2,6 +2,7 @@
 
     questions   ──texts──▶            tokens, stems and tags, once for all stages
     texts       ──terms──▶            the stems and tags by question, and how rare each stem is
+    questions   ──scopes──▶           which of them may be compared; only with --scope or --window
     texts       ──signatures──▶       exact copies; band keys of the MinHash signatures of all others
     band keys   ──near_duplicates──▶  verified pairs, and a representative of each set of near duplicates
     texts       ──fitness──▶          whether the encoder knows such texts
@@ -58,6 +59,7 @@ from dupq.stages.pairs import score_pairs
 from dupq.stages.partition import Candidates, RunKnowledge, decide
 from dupq.stages.reading import Reading
 from dupq.stages.rerank import rerank
+from dupq.stages.scopes import make_scopes
 from dupq.stages.search.above_threshold import find_pairs_above, with_pairs_above
 from dupq.stages.search.blocks import SearchRequest
 from dupq.stages.search.search import search
@@ -68,7 +70,8 @@ from dupq.tables import QUESTIONS
 
 _log = logging.getLogger(__name__)
 STAGES = (
-    *(copy_inputs, make_texts, make_terms, make_signatures, find_near_duplicates, check_fitness, embed, search),
+    *(copy_inputs, make_texts, make_terms, make_scopes, make_signatures, find_near_duplicates, check_fitness, embed),
+    search,
     *(calibrate, find_pairs_above, score_pairs, rerank, judge, decide, cluster, measure_run, draw_review),
 )  # their versions are part of a run's identity
 
@@ -118,10 +121,12 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     terms = make_terms(run, texts, count)
 
     groups = groups_of(settings.neighbours, sites.names)
-    signed = make_signatures(run, texts, settings.near_duplicates, sites, count, groups)
+    scopes = make_scopes(run, questions, settings.neighbours) if settings.neighbours.has_scopes else None
+    signed = make_signatures(run, texts, settings.near_duplicates, sites, count, groups, scopes)
     near = find_near_duplicates(
-        run, texts, signed, terms.rarities, settings.near_duplicates, language, people.of(DIFFERENT)
+        run, texts, signed, terms.rarities, settings.near_duplicates, language, people.of(DIFFERENT), scopes
     )
+    scopes = scopes and scopes._replace(grouped=near.grouped)
 
     progress.phase("comparing all pairs")
     fitness = check_fitness(run, texts.texts, encoder, calibration)
@@ -131,7 +136,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     embedded = embed(run, to_encode, encoder, sites, settings.encode, gpus, known_contents)
 
     measure = read_measure(encoder)
-    request = SearchRequest(sites.names, settings.neighbours, measure, count, gpus)
+    request = SearchRequest(sites.names, settings.neighbours, measure, count, gpus, scopes)
     found = search(run, embedded.embeddings, opened.shards, request)
 
     progress.phase("weighing the likely pairs")
@@ -165,7 +170,8 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     linked = share if fitted.model["development_links"] else 0.0  # unknown without such links
     options = WorklistOptions(settings.clusters.worklist, rows, k, language, linked)
     threshold = decided.thresholds["chosen"]["threshold"]
-    decisions = Decided(decided.labels, candidates.scored, decided.joined, near.verified, threshold)
+    kept = scopes, settings.clusters.earlier
+    decisions = Decided(decided.labels, candidates.scored, decided.joined, near.verified, threshold, *kept)
     answers = None if answered is None else answered.answers
     tables, worklist = cluster(run, decisions, known, texts.texts, questions, terms.rarities, options, answers)
 

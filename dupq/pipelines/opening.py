@@ -45,6 +45,7 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.judge import ANSWERS, judge
 from dupq.stages.rerank import rerank
+from dupq.stages.scopes import make_scopes
 from dupq.stages.texts import AT_ONCE
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites
@@ -105,7 +106,8 @@ def open_dedup(job: DedupJob, checked: Settings | None, stages: Sequence[Stage[.
 
     def run_of(job: DedupJob) -> Run:
         earlier = storage.name(job.previous) if job.previous else None  # cluster ids and changes depend on it
-        left_out = (*(() if reranker else (rerank,)), *(() if settings.judge.url else (judge,)))
+        is_called = {rerank: reranker, judge: settings.judge.url, make_scopes: settings.neighbours.has_scopes}
+        left_out = [each for each, reason in is_called.items() if not reason]
         versions = versions_of(*(stage for stage in stages if stage not in left_out))
         uris = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
         uris |= {"previous": job.previous, "verdicts": job.verdicts}

@@ -19,8 +19,9 @@ from dupq.job.gpus import gpus_for, until_the_end
 from dupq.job.records import record_of
 from dupq.job.run import Run
 from dupq.links import FEWEST_SETS
-from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
+from dupq.pipelines.arguments import FREE_SECTIONS, Checked, DedupJob, FromDumpJob, TrainingJob, check_compared
 from dupq.pipelines.opening import open_training
+from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.inputs import copy_inputs
 from dupq.stages.texts import make_answer_texts, make_distinct_texts
@@ -79,6 +80,7 @@ def from_dump(job: FromDumpJob, checked: Checked | None = None) -> Run:
 
     ingest(job.ingest_job(), checked)
     questions, links, encoder = (storage.join(job.output, name) for name in ("questions", "links", "encoder"))
+    check_compared(config.assign_free(Settings(), job.settings_of("dedup"), FREE_SECTIONS), questions)
     known = job.links or (links if storage.list_files(links, ".parquet") else None)
     train(TrainingJob(questions, known, encoder, job.preset, job.settings_of("train"), gpus=job.gpus))
     progress.leave()  # the checks of dedup must not be logged in the training's run

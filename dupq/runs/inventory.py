@@ -260,7 +260,7 @@ def tidy(run: str, really: bool = True) -> int:
     """
     files = RunFiles(run)
     kept = [files.texts, files.contents, files.nearest, files.calibration, files.rarities, files.signatures]
-    kept += [files.read_contents, files.read_vectors, files.reread]
+    kept += [files.scoped, files.read_contents, files.read_vectors, files.reread]
     return clear(files.path("work"), kept, really)
 
 

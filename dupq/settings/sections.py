@@ -241,11 +241,23 @@ class NeighbourSettings(Section):
     """The search for the nearest questions, over all pairs."""
 
     k: Annotated[int, Field(ge=1, le=1_000)] = Field(10, description="Neighbours kept of each question.")
-    scope: Literal["all", "site"] = Field("all", description="site: only questions of one site are compared.")
+    scope: Literal["all", "site", "tags", "owner", "column"] = Field(
+        "all",
+        description="Which questions are compared: all; of one site; with a common tag; of one asker; with a common "
+        "value in the column that ingest kept by its --scope.",
+    )
+    window: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        0, description="Days that may lie between questions that are compared; 0: any number."
+    )
     sites: Names = Field((), description="The sites whose questions are searched; none: all.")
     block_rows: Annotated[int, Field(ge=0, le=1 << 20), ONLY_HOW] = Field(
         0, description="Questions per block; 0: as many as memory allows."
     )
+
+    @property
+    def has_scopes(self) -> bool:
+        """Whether only some questions of a site are compared."""
+        return self.scope not in ("all", "site") or self.window > 0
 
 
 class CalibrationSettings(Section):
@@ -313,6 +325,7 @@ class ClusterSettings(Section):
     known_links: Literal["use", "ignore", "check"] = Field(
         "check", description="use: they join; check: for calibration and measures only; ignore: as if there were none."
     )
+    earlier: bool = Field(False, description="Whether the question to keep is the one that was asked first.")
 
 
 class RunSettings(Section):

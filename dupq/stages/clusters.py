@@ -26,12 +26,16 @@ from dupq.clusters.components import are_together, clusters_in, with_represented
 from dupq.clusters.identity import REASONS, Clustering, canonical_questions, changes, cluster_ids, read_clusters
 from dupq.job.run import Run
 from dupq.job.step import StepResult, step
-from dupq.job.table import Broadcast, Shards, Table
+from dupq.job.table import Broadcast, Input, Shards, Table
 from dupq.kinds import Schema, columns, streamed
 from dupq.links import duplicate_links
+from dupq.neighbours.scopes import comparable_owners, entries_of
 from dupq.runs.reader import read_metrics
+from dupq.stages.pairs import questions_of
 from dupq.stages.partition import RunKnowledge
+from dupq.stages.scopes import Scopes
 from dupq.text.keys import (
+    RowsByKey,
     Sites,
     are_among,
     are_pairs_among,
@@ -57,7 +61,7 @@ _EDGES: Schema[Edge] = pa.schema([_CLUSTER, *tables.KEY_PAIRS, pa.field("probabi
 _FIGURES: Schema[Figures] = pa.schema([_CLUSTER, *tables.CLUSTER_STATS])
 _NEAR = ("exact", "near_duplicate")
 _LOWEST = np.iinfo(np.int64).min
-_EVIDENCE = [field for field in tables.PAIRS if field.name not in ("joined", "known_link")][4:]
+_EVIDENCE = [field for field in tables.PAIRS if field.name not in ("joined", "known_link", "newer")][4:]
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Decided:
     joined: Table[kinds.JoinedPair]
     verified: Table[kinds.Verified]  # in the partitions of `scored`
     threshold: float  # probability from which pairs joined
+    scopes: Scopes | None = None
+    earlier: bool = False  # whether the question to keep is the one that was asked first
 
 
 class ClusterTables(NamedTuple):
@@ -85,16 +91,25 @@ def make_clusters(
 ) -> ClusterTables:
     """Make the pairs, clusters, cluster_stats and changes tables."""
     count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", tables.KEYS)
-    near, likely, threshold = decided.verified, decided.scored, decided.threshold
+    near, threshold = decided.verified, decided.threshold
+    likely = shown_pairs(run, decided.scored, decided.scopes)
     labels, copies = Broadcast(decided.labels), Broadcast(known.representatives)
     criteria = Broadcast(run.map("criteria", criteria_of)(questions, labels, copies))
-    members = run.map("members", members_of, second=alone)(labels, copies, criteria, known.links, known.previous, names)
+    members = run.map("members", members_of, second=alone)(
+        labels, copies, criteria, known.links, known.previous, names, decided.earlier
+    )
     owners = Broadcast(members)
     if known.previous is not None:
         run.map("changes", changes_since, publish=True)(owners, known.previous, names)
-    linked = None if known.links is None else run.spread("known", known.pairs, count, by="left")
+    linked: Input[kinds.KeyPair] | None = None if known.links is None else known.pairs
+    if decided.scopes is None and linked:  # else the left questions of pairs may be those of other partitions
+        linked = run.spread("known", linked, count, by="left")
     joined = run.spread("joined", decided.joined, count, by="left")
-    pairs = run.map("pairs", pairs_table, publish=True)(near, likely, joined, owners, names, linked)
+    dates = None
+    if decided.earlier:
+        asked = run.shuffle("dates", dates_of, count, by="key")(questions)
+        dates = run.look_up("dates_of", asked, run.shuffle("ends", ends_of, count, by="key")(near, likely, joined))
+    pairs = run.map("pairs", pairs_table, publish=True)(near, likely, joined, owners, names, linked, dates)
 
     parts = partitions(members.rows)
     edges = run.shuffle("edges", edges_of, parts, by="cluster")(joined, near, likely, owners, threshold)
@@ -114,16 +129,24 @@ def criteria_of(questions: Iterator[pa.RecordBatch], labels: pa.Table, represent
 
 @step(tables.LABELS, tables.REPRESENTATIVES, _CRITERIA, makes=tables.MEMBERS, second=tables.KEYS)
 def members_of(
-    labels: pa.Table, owners: pa.Table, criteria: pa.Table, links: str | None, previous: str | None, names: list[str]
+    labels: pa.Table,
+    owners: pa.Table,
+    criteria: pa.Table,
+    links: str | None,
+    previous: str | None,
+    names: list[str],
+    earlier: bool = False,
 ) -> StepResult[pa.Table]:
     """Return the questions of clusters (MEMBERS); the second table has those in none whose key is a cluster's id.
 
-    Memory: about 160 bytes a question in clusters.
+    If `earlier`, only age makes a question canonical. Memory: about 160 bytes a question in clusters.
     """
     sites, solved = Sites(names), labels.sort_by("key")
     copies = owners["key"].to_numpy(), owners["representative"].to_numpy()
     keys, clusters = with_represented(copies, (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
-    canonical, reasons = canonical_questions(clusters, keys, _criteria(keys, criteria, links, sites))
+    columns = _criteria(keys, criteria, links, sites)
+    ahead = [column * 0 if earlier else column for column in columns[:-1]]
+    canonical, reasons = canonical_questions(clusters, keys, [*ahead, columns[-1]])
     ids = cluster_ids(Clustering(keys, clusters), read_clusters(previous and storage.join(previous, "clusters"), sites))
     _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     members = pa.table([keys, clusters, ids, canonical, reasons, sizes[indices]], schema=tables.MEMBERS)
@@ -139,9 +162,18 @@ def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa
 
 @step(tables.VERIFIED, tables.SCORED, tables.JOINED_PAIRS, tables.LABELS, makes=tables.PAIRS)
 def pairs_table(
-    verified: pa.Table, scored: pa.Table, joined: pa.Table, members: pa.Table, names: list[str], known: pa.Table | None
+    verified: pa.Table,
+    scored: pa.Table,
+    joined: pa.Table,
+    members: pa.Table,
+    names: list[str],
+    known: pa.Table | None,
+    dates: pa.Table | None = None,
 ) -> pa.Table:
-    """Return PAIRS of a partition: near duplicates, candidates, and pairs that join at any probability."""
+    """Return PAIRS of a partition: near duplicates, candidates, and pairs that join at any probability.
+
+    `dates` (DATES) are those of its questions; without them it is not said which are newer.
+    """
     joined = joined.filter(pa.array(~are_pairs_among(pairs_in(scored), pairs_in(joined))))
     better = pc.min_element_wise(scored["rank_left"], scored["rank_right"])
     by_source = [
@@ -158,9 +190,58 @@ def pairs_table(
     are_joined = pa.array(are_together(pairs, members))
     evidence = [table[field.name] for field in _EVIDENCE]
     ends = *sites.columns(pairs[:, 0]), *sites.columns(pairs[:, 1])
-    rows = pa.table([*ends, *evidence, are_joined, is_known], schema=tables.PAIRS)
+    rows = pa.table([*ends, *evidence, are_joined, is_known, _newer(pairs, dates)], schema=tables.PAIRS)
     is_near = pc.is_in(rows["source"], pa.array(_NEAR))
     return rows.filter(pc.or_(rows["joined"], pc.invert(is_near)))  # verdicts may keep near duplicates apart
+
+
+def _newer(pairs: np.ndarray, dates: pa.Table | None) -> pa.Array:
+    """Return the side of each pair that was asked later: left, right or null."""
+    if dates is None:
+        return pa.nulls(len(pairs), pa.string())
+    rows, asked = RowsByKey(dates["key"].to_numpy()), dates["creation_date"].combine_chunks()
+    left, right = (asked.take(pa.array(rows.find(side))) for side in pairs.T)
+    later = pc.if_else(pc.greater(left, right), "left", "right")
+    return pc.if_else(pc.equal(left, right), pa.scalar(None, pa.string()), later)
+
+
+@step(streamed(columns(tables.QUESTIONS, "creation_date")), makes=tables.DATES)
+def dates_of(questions: Iterator[pa.RecordBatch]) -> pa.Table:
+    """Return DATES of the questions of a shard."""
+    rows = (pa.table([batch[name] for name in tables.DATES.names], schema=tables.DATES) for batch in questions)
+    return pa.concat_tables([tables.DATES.empty_table(), *rows])
+
+
+@step(tables.KEY_PAIRS, tables.KEY_PAIRS, tables.KEY_PAIRS, makes=tables.KEYS)
+def ends_of(verified: pa.Table, scored: pa.Table, joined: pa.Table) -> pa.Table:
+    """Return the questions of three tables of pairs, each once (KEYS)."""
+    return pa.table([distinct(np.concatenate([*map(pairs_in, (verified, scored, joined))]))], schema=tables.KEYS)
+
+
+def shown_pairs(run: Run, scored: Table[kinds.Scored], scopes: Scopes | None) -> Table[kinds.Scored]:
+    """Return pairs of representatives as pairs of questions that may be compared; as they are without `scopes`."""
+    if scopes is None or scopes.grouped is None:
+        return scored
+    count = scored.partitions
+    entries = run.spread("scopes", scopes.table, count, by="key")
+    own = run.look_up("scopes_of", entries, run.shuffle("scored_ends", questions_of, count, by="key")(scored))
+    return run.map("shown", pairs_within)(scored, own, Broadcast(scopes.grouped), scopes.window)
+
+
+@step(tables.SCORED, tables.SCOPES, tables.GROUPED, makes=tables.SCORED)
+def pairs_within(scored: pa.Table, scopes: pa.Table, grouped: pa.Table, window: int) -> pa.Table:
+    """Return rows of SCORED, each of two questions that its own represent, and that may be compared."""
+    entries = entries_of(scopes, grouped)
+    ends = np.searchsorted(entries.keys, pairs_in(scored))
+    pairs = comparable_owners(entries, ends[:, 0], ends[:, 1], window)
+    is_swapped = pa.array(pairs[:, 0] > pairs[:, 1])
+    left, right = scored["rank_left"], scored["rank_right"]
+    changed = {
+        **dict(zip(("left", "right"), np.sort(pairs, axis=1).T, strict=True)),
+        "rank_left": pc.if_else(is_swapped, right, left),
+        "rank_right": pc.if_else(is_swapped, left, right),
+    }
+    return pa.table([changed.get(name, scored[name]) for name in scored.column_names], schema=tables.SCORED)
 
 
 @step(

@@ -33,13 +33,25 @@ from dupq.kinds import Schema, columns, streamed
 from dupq.near_duplicates import pairing
 from dupq.near_duplicates.minhash import band_keys, bands_of, text_signatures
 from dupq.near_duplicates.shingles import compared
+from dupq.neighbours.scopes import are_comparable, entries_of
 from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
+from dupq.stages.scopes import Scopes, make_grouped
 from dupq.stages.texts import TextTables, find_repeated
-from dupq.text.keys import ID_BITS, Sites, are_among, distinct, distinct_pairs, pairs_in
+from dupq.text.keys import (
+    ID_BITS,
+    RowsByKey,
+    Sites,
+    are_among,
+    are_pairs_among,
+    distinct,
+    distinct_pairs,
+    pairs_in,
+    proper_pairs,
+)
 from dupq.text.questions import rare_words
 from dupq.text.title_intent import TitleComparer
 
-_HASHES_PER_TASK = 1_000_000  # 24 bytes each, as band keys
+_HASHES_PER_TASK = 1_000_000  # 32 bytes each
 _BAND_KEYS_PER_TASK = 2_000_000
 _TEXTS_AT_ONCE = 8_192
 _NO_PAIRS = np.zeros((0, 2), np.int64)
@@ -63,6 +75,7 @@ class NearDuplicates(NamedTuple):
 
     verified: Table[kinds.Verified]  # by the left key
     representatives: Table[kinds.Representative]  # one partition
+    grouped: Table[kinds.Grouped] | None = None  # the entries of both sides; None: without scopes
 
 
 @stage("signatures", version=4, folder="near_duplicates")
@@ -73,21 +86,23 @@ def make_signatures(
     sites: Sites,
     partitions: int,
     groups: tuple[int, ...] = (),
+    scopes: Scopes | None = None,
 ) -> Signed:
     """Find exact copies, in so many `partitions`, and sign all other texts.
 
     `groups` has a group for each site (`groups_of`). Raises DupqError for a question that appears twice.
     """
+    own, window = (scopes.table, scopes.window) if scopes else (None, None)
     find_repeated(run, texts.texts, sites)
     questions = texts.texts.rows
     hash_tasks = max(1, -(-questions // _HASHES_PER_TASK))
     band_tasks = max(1, -(-questions * bands_of(settings)[0] // _BAND_KEYS_PER_TASK))
-    hashes = run.shuffle("hashes", hashes_of, hash_tasks, by="high")(texts.texts, texts.contents, groups)
+    hashes = run.shuffle("hashes", hashes_of, hash_tasks, by="high")(texts.texts, texts.contents, groups, own)
     copied = run.table("copies", tables.KEYS, hash_tasks)
-    exact = run.shuffle("exact", copies_of, partitions, by="left", second=copied)(hashes)
+    exact = run.shuffle("exact", copies_of, partitions, by="left", second=copied)(hashes, window)
     signed = run.table("signatures", tables.signatures(settings.permutations), texts.texts.partitions, keep=True)
     bands = run.shuffle("bands", sign, band_tasks, by="bucket", second=signed)(
-        texts.texts, texts.contents, Broadcast(copied), settings, sites.names, groups
+        texts.texts, texts.contents, Broadcast(copied), settings, sites.names, groups, own
     )
     run.report.rows_in = run.report.rows_out = questions
     return Signed(exact, bands)
@@ -101,20 +116,45 @@ def groups_of(settings: NeighbourSettings, sites: Sequence[str]) -> tuple[int, .
 
 
 @step(columns(tables.QUESTION_TEXTS, "key", "text"), columns(tables.CONTENTS, "high", "low"), makes=tables.TEXT_HASHES)
-def hashes_of(texts: pa.Table, contents: pa.Table, groups: tuple[int, ...] = ()) -> pa.Table:
-    """Return TEXT_HASHES of the texts that are not empty; `contents` are of the same questions."""
+def hashes_of(
+    texts: pa.Table, contents: pa.Table, groups: tuple[int, ...] = (), scopes: pa.Table | None = None
+) -> pa.Table:
+    """Return TEXT_HASHES of the texts that are not empty; `contents` and `scopes` (SCOPES) are of the same questions.
+
+    With `scopes` a question has a row for each of its entries.
+    """
     high, low = (contents[half].to_numpy().view(np.uint64) for half in ("high", "low"))
-    columns = [high, _by_group(low, texts["key"].to_numpy(), groups), texts["key"]]
-    return pa.table(columns, schema=tables.TEXT_HASHES).filter(pc.not_equal(texts["text"], ""))
+    low, times = _by_group(low, texts["key"].to_numpy(), groups), np.zeros(len(texts), np.int64)
+    columns, has_text = [high, low, texts["key"].to_numpy(), times], pc.not_equal(texts["text"], "").to_numpy()
+    if scopes is not None:
+        rows, values, times = _entries(scopes)
+        columns, has_text = [high[rows], low[rows] ^ _mixed(values), columns[2][rows], times], has_text[rows]
+    return pa.table(columns, schema=tables.TEXT_HASHES).filter(pa.array(has_text))
 
 
 @step(tables.TEXT_HASHES, makes=tables.KEY_PAIRS, second=tables.KEYS)
-def copies_of(hashes: pa.Table) -> StepResult[pa.Table]:
-    """Return KEY_PAIRS of each copy and the first question with its content; the second table has the copies (KEYS)."""
-    rows, firsts = pairing.copies(*(column.to_numpy() for column in hashes.columns))
-    keys = hashes["key"].to_numpy()
-    pairs = pa.table([keys[firsts], keys[rows]], schema=tables.KEY_PAIRS)
-    return StepResult(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(tables.KEYS.names))
+def copies_of(hashes: pa.Table, window: int | None = None) -> StepResult[pa.Table]:
+    """Return KEY_PAIRS of each copy and the first question with its content; the second table has the copies (KEYS).
+
+    With scopes there is a `window` (milliseconds; 0: they have no times). Within one, those are paired that follow one
+    another, and none counts as a copy: each may be like others of its own time. Else a question counts as one if it has
+    the same first question by all of its entries.
+    """
+    high, low, keys, times = (column.to_numpy() for column in hashes.columns)
+    if window:
+        rows, firsts = pairing.copies_within(high, low, keys, times, window)
+    else:
+        rows, firsts = pairing.copies(high, low, keys)
+    pairs, copied = np.stack([keys[firsts], keys[rows]], axis=1), keys[rows]
+    if window is not None:
+        owners = keys.copy()
+        owners[rows] = keys[firsts]
+        owned = distinct_pairs(np.stack([keys, owners], axis=1))
+        _, first, counts = np.unique(owned[:, 0], return_index=True, return_counts=True)
+        sole = owned[first[counts == 1]]
+        pairs, copied = proper_pairs(pairs), sole[sole[:, 0] != sole[:, 1], 0] if not window else _NO_PAIRS[:, 0]
+    second = pa.table([copied], schema=tables.KEYS)
+    return StepResult(pa.table([*pairs.T], schema=tables.KEY_PAIRS), {"exact copies": len(pairs)}, second)
 
 
 @step(_TEXTS, _WRITTEN, tables.KEYS, makes=tables.BAND_KEYS, second=tables.SIGNATURES)
@@ -125,10 +165,12 @@ def sign(
     settings: NearDuplicateSettings,
     sites: list[str],
     groups: tuple[int, ...] = (),
+    scopes: pa.Table | None = None,
 ) -> StepResult[pa.Table]:
     """Return BAND_KEYS of the texts that are neither empty nor copies; the second table has their signatures.
 
-    `contents` are of the same questions as `texts`.
+    `contents` and `scopes` (SCOPES) are of the same questions as `texts`. With `scopes` a text has the keys of all of
+    its entries.
     """
     others, keys = np.sort(copied["key"].to_numpy()), [np.zeros(0, np.int64)]
     values = [np.zeros((0, settings.permutations), np.uint32)]
@@ -139,8 +181,11 @@ def sign(
         values.append(text_signatures(compared(signed["title"], signed["text"], signed["written"]), settings))
     members, every = np.concatenate(keys), np.concatenate(values)
     buckets = _by_group(np.ascontiguousarray(band_keys(every, *bands_of(settings)).T), members, groups)
-    orders = np.roll(buckets, -1, axis=0)  # the keys in the next band
-    table = pa.table([buckets.ravel(), orders.ravel(), np.tile(members, len(buckets))], schema=tables.BAND_KEYS)
+    orders, owners = np.roll(buckets, -1, axis=0), members  # the keys in the next band
+    if scopes is not None:
+        repeated, scope_values, _ = _entries(scopes.take(pa.array(RowsByKey(scopes["key"].to_numpy()).find(members))))
+        buckets, orders, owners = buckets[:, repeated] ^ _mixed(scope_values), orders[:, repeated], members[repeated]
+    table = pa.table([buckets.ravel(), orders.ravel(), np.tile(owners, len(buckets))], schema=tables.BAND_KEYS)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(every.ravel()), settings.permutations)
     second = pa.table([*Sites(sites).columns(members), lists], schema=tables.signatures(settings.permutations))
     return StepResult(table, second=second)
@@ -155,6 +200,7 @@ def find_near_duplicates(
     settings: NearDuplicateSettings,
     language: str,
     apart: np.ndarray = _NO_PAIRS,
+    scopes: Scopes | None = None,
 ) -> NearDuplicates:
     """Find pairs that are alike, and the questions that represent others. The texts are in `language`.
 
@@ -170,14 +216,17 @@ def find_near_duplicates(
     )
     common = run.gather("boilerplate", boilerplate_of)(titled.table, pairing.most_titles(sets.rows))
     forests = run.table("forests", tables.KEY_PAIRS, partitions)
+    own = scopes and run.look_up("scopes_of_candidates", scopes.table, keys)
     verified = run.map("verified", verify, second=forests, keep=True)(
-        candidates, signed.exact, InBatches(sets), Broadcast(common), Broadcast(rarities), questions, language, settings
+        *(candidates, signed.exact, InBatches(sets), Broadcast(common), Broadcast(rarities)),
+        *(questions, language, settings, own, scopes.window if scopes else 0),
     )
     representatives = run.map("representatives", representatives_of, keep=True)(
         Streamed(forests), Streamed(verified), apart
     )
     run.report.rows_in, run.report.rows_out = questions, verified.rows
-    return NearDuplicates(verified, representatives)
+    grouped = None if scopes is None else make_grouped(run, scopes.table, representatives)
+    return NearDuplicates(verified, representatives, grouped)
 
 
 @step(streamed(tables.BAND_KEYS), makes=_CANDIDATES)
@@ -243,13 +292,20 @@ def verify(
     questions: int,
     language: str,
     settings: NearDuplicateSettings,
+    scopes: pa.Table | None = None,
+    window: int = 0,
 ) -> StepResult[pa.Table]:
     """Return VERIFIED: exact copies, and the candidates that are alike and ask the same; the second table is a forest.
 
     `sets` are SHINGLE_SETS of the candidates, `common` is boilerplate (SHINGLES), `rarities` are of an archive of so
-    many `questions`.
+    many `questions`. Candidates that must not be compared, by their `scopes` (SCOPES), are left out.
     """
     pairs, copied = distinct_pairs(pairs_in(candidates)), pairs_in(exact)
+    if scopes is not None:
+        entries = entries_of(scopes)
+        ends = np.searchsorted(entries.keys, pairs)
+        is_open = are_comparable(entries, entries, ends[:, 0], ends[:, 1], window) & ~are_pairs_among(copied, pairs)
+        pairs = pairs[is_open]
     comparer = TitleComparer(language, rare_words(rarities["rarity"].to_numpy(), questions, language))
     shingles = np.sort(common["shingle"].to_numpy())
     coefficients, asks_same = pairing.compare(pairs, sets, shingles, comparer, settings.threshold)
@@ -284,6 +340,17 @@ def representatives_of(forests: Iterator[pa.Table], verified: Iterator[pa.Table]
         pairs = pairs_in(pa.concat_tables(inside).sort_by(order))
         members, smallest = components(np.concatenate([rest, pairs[joinable(pairs, apart)]]))
     return pa.table([members, smallest], schema=tables.REPRESENTATIVES)
+
+
+def _entries(scopes: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each entry of SCOPES its row, its value and its time."""
+    values, times = (pc.list_flatten(scopes[name]).to_numpy() for name in ("values", "times"))
+    return pc.list_parent_indices(scopes["values"]).to_numpy(), values, times
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Return what makes hashes of different scope values (int64) different: uint64."""
+    return values.view(np.uint64) * _MIXER
 
 
 def _by_group(hashes: np.ndarray, keys: np.ndarray, groups: tuple[int, ...]) -> np.ndarray:

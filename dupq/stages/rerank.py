@@ -43,6 +43,7 @@ from dupq.stages.inputs import LEFT_OUT, contents_of
 from dupq.stages.pairs import ScoredPairs, compare, questions_of
 from dupq.stages.partition import Candidates
 from dupq.stages.reading import PAIR_ENDS, Reading, Scope, are_likely, choose, scope_of
+from dupq.stages.scopes import with_scopes
 from dupq.stages.search.blocks import SearchRequest, SizedFile
 from dupq.stages.search.everything import find_nearest
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_pairs_among, distinct, pairs_in, rows_among
@@ -90,7 +91,7 @@ def rerank(
     read = run.look_up("vectors_for", keyed, pairs.wanted)
     found = _found(run, pairs, candidates, vectors, keyed, request, scope) if scope.whole.any() else ()
     of_sample = run.shuffle("sampled", sampled_questions, count, by="key")(calibration.pairs, sites)
-    own, whole = run.look_up("vectors_for_sample", keyed, of_sample), request.settings.scope == "all"
+    own, whole = run.look_up("vectors_for_sample", keyed, of_sample), request.settings.scope != "site"
     density = run.record("density", sample_density)(Streamed(vectors), scope, whole)
     fit = run.record("model", reread_model)
     model = fit(calibration.pairs, own, cuts, scope, density, calibration.model, reading)
@@ -133,6 +134,7 @@ def _found(
 ) -> _Evidence | tuple[()]:
     """Return the evidence of pairs that only the reranker finds in sites that are read whole, as of all others."""
     searched, sites, count = [], scope.sites, request.partitions
+    vectors = with_scopes(run, vectors, request.scopes, request.sites)
     for number, site in enumerate(np.repeat(scope.shards, scope.tasks).tolist()):
         rows = vectors.rows_of(number) if scope.whole[site] else 0
         if rows:

@@ -62,6 +62,7 @@ CLUSTERS = "runs/fabricated/clusters/part-00000.parquet"
 MARK = "out/ingest/bread.example.com.json"
 NESTED = "[" * 100_000 + "]" * 100_000
 LONG = "x" * 300
+_TABLE = ("--dump={world}/table.csv",)
 
 
 def _everywhere(jobs: str, name: str, said: str, arguments: tuple[str, ...], code: int = 1) -> list[Case]:
@@ -152,6 +153,14 @@ ARGUMENTS = [
     *_everywhere(ON_RAY, "a Ray by a name", "--ray 'nowhere': no address", ("--ray", "nowhere"), 2),
     *_everywhere("dedup", "a Ray on the web", "--ray 'http://x': no address", ("--ray", "http://x"), 2),
     Case("dedup", "links used somehow", "--known-links", ("--known-links", "somehow"), code=2),
+    Case("dedup", "a scope of another name", "neighbours.scope", ("--scope", "component"), code=2),
+    Case("dedup", "a scope that ingest did not keep", "--scope column: no question", ("--scope", "column"), code=2),
+    Case("dedup", "a window of no days", "--window", ("--window", "0"), code=2),
+    *(
+        Case("dedup", f"{option} without dates", f"{option}: no question", (option, *days), code=2)
+        for option, *days in (("--window", "7"), ("--earlier",))
+    ),
+    *_everywhere("ingest from-dump", "a scope that no column is", "'x' is missing", (*_TABLE, "--scope=x")),
     Case("ingest", "a share that is no number", "maximum_reject_share", ("--max-reject-share", "nan"), code=2),
 ]
 
@@ -180,7 +189,7 @@ DUMPS = [
     *_everywhere("ingest from-dump", "a missing dump", "no.7z: no such file or folder", ("--dump", "{world}/no.7z")),
     *_everywhere("ingest from-dump", "a name of 300 characters", LONG, ("--dump", "{world}/" + LONG)),
     *_everywhere("ingest from-dump", "a folder without a dump", "its fields are", ("--dump", "{world}/encoder")),
-    *_everywhere("ingest from-dump", "no such column", "'x' is missing", ("--dump={world}/table.csv", "--title=x")),
+    *_everywhere("ingest from-dump", "no such column", "'x' is missing", (*_TABLE, "--title=x")),
     *_damaged(
         "ingest from-dump", [("an empty archive", "a.7z", content("dump/a.7z", b""))], "--dump", "{world}/dump/a.7z"
     ),

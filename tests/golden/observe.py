@@ -153,7 +153,9 @@ def of_run(run: Run) -> Answers:
 
 def numbers() -> dict[str, dict[str, int]]:
     """The versions of all stages."""
-    dedup_versions = versions_of(*(stage for stage in dedup_page.STAGES if stage.name not in ("rerank", "judge")))
+    dedup_versions = versions_of(
+        *(stage for stage in dedup_page.STAGES if stage.name not in ("rerank", "judge", "scopes"))
+    )
     return {"ingest": VERSIONS, "training": versions_of(*train_page.STAGES), "dedup": dedup_versions}
 
 

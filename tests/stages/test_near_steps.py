@@ -179,7 +179,7 @@ def test_texts_that_are_not_empty_have_the_hash_of_what_is_stored() -> None:
 
 
 def test_copies_are_a_star_round_the_smallest_key() -> None:
-    hashes = table_of(TEXT_HASHES, (1, 2, 30), (1, 2, 10), (1, 3, 5), (1, 2, 20), (7, 2, 6))
+    hashes = table_of(TEXT_HASHES, *((*row, 0) for row in [(1, 2, 30), (1, 2, 10), (1, 3, 5), (1, 2, 20), (7, 2, 6)]))
     found = steps.copies_of(hashes)
     assert sorted(zip(*found.table.to_pydict().values(), strict=True)) == [(10, 20), (10, 30)]
     assert sorted(found.second["key"].to_pylist()) == [20, 30]

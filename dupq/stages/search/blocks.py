@@ -23,9 +23,11 @@ from dupq.kinds import Schema, open_schema
 from dupq.neighbours import tiles
 from dupq.neighbours.embeddings import COSINE, Embeddings, Measure, embeddings_of, keys_in
 from dupq.neighbours.exact import EMPTY
+from dupq.neighbours.scopes import entries_of
 from dupq.settings.sections import NeighbourSettings
+from dupq.stages.scopes import SCOPED, Scopes
 from dupq.system import thread_map
-from dupq.tables import BLOCKS, EMBEDDED
+from dupq.tables import BLOCKS, EMBEDDED, SCOPES
 from dupq.text.keys import Sites, are_among
 
 # Questions of a block: smaller blocks waste start-up time, larger ones lose more work if a worker dies.
@@ -49,6 +51,7 @@ class SearchRequest:
     measure: Measure
     partitions: int  # of the rows for `pairs`
     gpus: Gpus = NO_GPUS  # that the search may use
+    scopes: Scopes | None = None  # with them only CPUs search; None: any two questions of a group are compared
 
     def identity(self) -> dict[str, object]:
         """Return what must be equal in an earlier run for its neighbours to be valid."""
@@ -58,6 +61,7 @@ class SearchRequest:
             "k": self.settings.k,
             "scope": self.settings.scope,
             "sites": list(self.settings.sites),
+            **({"window": self.settings.window} if self.settings.window else {}),
         }
 
 
@@ -85,6 +89,7 @@ class Questions(Input[kinds.Block]):
     sites: tuple[str, ...]
     measure: Measure
     group: str  # only questions of one group are compared
+    window: int | None = None  # milliseconds; None: without scopes
     excluded: Table[kinds.Key] | None = None
     is_partitioned = False
 
@@ -117,6 +122,11 @@ def read_block(questions: Questions) -> tiles.Block:
 
     torch.set_num_threads(1)
     made = tiles.block(questions.embeddings(), questions.measure)
+    if questions.window is not None:
+        rows = questions.rows("site", "question_id", *SCOPED.names)
+        scopes = pa.table([keys_in(rows, questions.sites), *(rows[name] for name in SCOPED.names)], schema=SCOPES)
+        own = entries_of(scopes.filter(pa.array(are_among(made.keys, scopes["key"].to_numpy()))))
+        made = made._replace(entries=own, window=questions.window)
     pa.default_memory_pool().release_unused()  # Arrow would keep 300 MB of the tables of a block of 89,000
     return made
 
@@ -141,7 +151,8 @@ def blocks_of(
         spans.setdefault(row["block"], []).append(Span(uri, row["start"], row["stop"]))
         groups.setdefault(row["block"], row["site"] if request.settings.scope == "site" else "")
     sites, measure = tuple(request.sites), request.measure
-    return [Questions(tuple(own), sites, measure, groups[block]) for block, own in spans.items()]
+    window = request.scopes.window if request.scopes else None
+    return [Questions(tuple(own), sites, measure, groups[block], window) for block, own in spans.items()]
 
 
 @step(makes=BLOCKS)

@@ -86,7 +86,7 @@ class NearestTables(NamedTuple):
 def find_nearest(
     run: Run, files: Sequence[SizedFile], request: SearchRequest, embeddings: Table[kinds.Embedded]
 ) -> NearestTables:
-    """Find the nearest of each question in files of `embeddings`."""
+    """Find the nearest of each question in files of `embeddings`, which have the scopes if there are any."""
     plan = plan_search(run, files, request, embeddings)
     blocks = blocks_of(plan, embeddings, request)
     run.discard_stale({"blocks": [block.size for block in blocks], "since": None}, *TABLES_OF_PLAN)
@@ -130,11 +130,11 @@ def _words(uris: Sequence[str], measure: Measure) -> float:
 
 
 def gpus_for_search(request: SearchRequest, blocks: Sequence[Questions], changed: int | None = None) -> int:
-    """Return how many GPUs search everything; 0 if GPUs cannot or, with `auto`, are not faster than CPUs.
+    """Return how many GPUs search everything; 0 if they cannot, as within scopes, or with `auto` are no faster.
 
     If CPUs need only compare `changed` questions with all, GPUs must be faster than that in any case.
     """
-    gpus = request.gpus.now() if blocks and gpu_can_search(request.measure) else 0
+    gpus = request.gpus.now() if blocks and gpu_can_search(request.measure) and request.scopes is None else 0
     if not gpus or (changed is None and request.gpus.requested is not None):
         return gpus
     questions = sum(block.size for block in blocks)

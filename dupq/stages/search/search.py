@@ -29,6 +29,7 @@ from dupq.job.step import StepResult, step
 from dupq.job.table import Broadcast, Computed, Partition, Streamed, Table, zipped
 from dupq.kinds import streamed
 from dupq.neighbours.candidates import nearest_in, nearest_table
+from dupq.stages.scopes import with_scopes
 from dupq.stages.search import everything
 from dupq.stages.search.blocks import FINGERPRINTS, Questions, SearchRequest, blocks_of, fingerprints_in, select
 from dupq.stages.search.everything import NearestTables, files_in_scope, find_nearest
@@ -40,11 +41,15 @@ _log = logging.getLogger(__name__)
 _LARGEST_SHARE = 0.3  # of the questions: if more changed, searching everything is as fast
 
 
-@stage("neighbours", version=6, keeps=("work/neighbours/nearest",), drops="work/neighbours/tiles")
+_KEPT = ("work/neighbours/nearest", "work/neighbours/scoped")
+
+
+@stage("neighbours", version=6, keeps=_KEPT, drops="work/neighbours/tiles")
 def search(
     run: Run, embeddings: Table[kinds.Embedded], shards: Sequence[Shard], request: SearchRequest
 ) -> NearestTables:
     """Find the nearest of each embedded question of the shards in scope; the earlier run's lists save work."""
+    embeddings = with_scopes(run, embeddings, request.scopes, request.sites)
     earlier = search.earlier(run, {**request.identity(), "algorithm": search.version})
     found = None if earlier is None else find_nearest_since(run, embeddings, shards, request, earlier)
     if found is None:
