@@ -209,5 +209,5 @@ def test_a_search_that_loses_neighbours_ends_with_one_line(
 def test_a_vector_that_is_not_finite_is_named() -> None:
     vectors = np.ones((3, 4), np.float16)
     vectors[1, 2] = np.inf
-    with pytest.raises(DupqError, match=r"^the embedding of key 8 is not finite; encode it anew$"):
+    with pytest.raises(DupqError, match=r"^the embedding of key 8 is not finite; encode it again$"):
         next(nearest_of_all([Embeddings(np.array([7, 8, 9]), vectors)], Measure(), 1, HOST))

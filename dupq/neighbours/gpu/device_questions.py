@@ -1,7 +1,7 @@
 """Questions on a device: rows for quick scores, arrays for exact scores, and the lists of each question so far.
 
 A quick score is never below the exact one, but for a known margin. It is a product of two rows: each is the unit vector
-beside columns for the words of the bag. Words share columns, and a column holds the length of the bag's words in it. By
+and columns for the words of the bag. Words share columns, and a column holds the length of the bag's words in it. By
 Cauchy and Schwarz the product of two such lengths is at least the product of the two bags over the words of the column,
 and equals it if the column has one word in common. So the product of two rows is at least dense * cosine + lexical *
 cosine of bags, for weights that are not negative. The margin covers rounding (products.py); tensor cores may truncate
@@ -115,7 +115,7 @@ def upload(embeddings: Embeddings, measure: Measure, device: torch.device) -> tu
     is_finite = torch.isfinite(squares)
     if not is_finite.all():
         key = embeddings.keys[~is_finite.cpu().numpy()][0]
-        raise DupqError(f"the embedding of key {key} is not finite; encode it anew")
+        raise DupqError(f"the embedding of key {key} is not finite; encode it again")
     is_filled = squares > 0
     starts, words, weights = torch.zeros(rows + 1, dtype=torch.int64, device=device), nothing.int(), nothing
     if bags is not None:
