@@ -73,40 +73,6 @@ FROM_NICE, FROM_MONACO = "How do I get from Nice to Monaco?", "How do I get from
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "have_one_bag"),
-    [
-        (FROM_NICE, FROM_MONACO, True),
-        (FROM_NICE, FROM_NICE.replace("Nice", "Cannes"), False),
-        (FROM_NICE, FROM_NICE.replace(" I ", " "), False),  # stop words count too
-        ("to be to be to", "to be to be be", False),  # and how often
-        ("Is a train faster than a bus", "Is a bus faster than a train", True),
-        ("float to string fast", "string to float fast", False),  # of four words the order says nothing
-        ("float to string fast please", "string to float fast please", True),
-        ("", "", False),
-    ],
-)
-def test_long_titles_of_the_same_words_in_any_order_have_one_bag(one: str, other: str, have_one_bag: bool) -> None:
-    comparer = TitleComparer("english")
-    bags = comparer.bag(title(one)), comparer.bag(title(other))
-    assert (bags[0] == bags[1] != "") is have_one_bag
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "have_one_form"),
-    [
-        ("Is a < b?", "Is a > b?", True),
-        ("Is 100% enough", "Is 100 enough", True),
-        ("Is a < b?", "Is a < c?", False),
-        ("Float to string", "String to float", False),
-    ],
-)
-def test_titles_that_differ_in_signs_only_have_one_form_without_them(one: str, other: str, have_one_form: bool) -> None:
-    comparer = TitleComparer("english")
-    assert (comparer.unsigned(title(one)) == comparer.unsigned(title(other))) is have_one_form
-    assert comparer.question_of(title(one)) != comparer.question_of(title(other))
-
-
-@pytest.mark.parametrize(
     ("one", "other", "are_of_one"),
     [
         ("Is tap water safe in Egypt", "Is tap water safe in Hong Kong", True),
