@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 FORMAT = 4
 FILES = ("encoder.json", "model.safetensors", "vocabulary.txt", "split.parquet")
 PARTS = ("train", "development", "test")
+DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers
 FITNESS_QUESTIONS = 1_000  # sampled from every archive: a body is harder to find among more of them
 
 SPLIT = pa.schema(
@@ -231,9 +232,6 @@ def write_tensors(uri: str, tensors: Mapping[str, np.ndarray]) -> None:
         sink.write(len(encoded).to_bytes(8, "little") + encoded)
         for tensor in order.values():
             sink.write(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8))
-
-
-DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers
 
 
 @dataclass(frozen=True)

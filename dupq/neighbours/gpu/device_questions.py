@@ -23,6 +23,10 @@ from dupq.neighbours.products import Matrix, margin, with_slack
 
 _SMALLEST, _LARGEST = 128, 1_024  # of a question's list and buffer together, powers of two that one program sorts
 _BUFFER_SHARE = 0.3  # of the device's free memory
+STEP = 64  # dimensions that a kernel takes at a time; rows are padded with zeros, which change no product
+_COLUMNS = 384
+_ROWS_AT_ONCE = 1 << 16
+_TENSOR_CORE_ERROR = 2.0**-22
 
 
 class Lists(NamedTuple):
@@ -67,12 +71,6 @@ def empty_lists(questions: int, k: int, device: torch.device) -> Lists:
         torch.zeros(questions, dtype=torch.int32, device=device),
         torch.empty((questions, size - k), dtype=torch.int32, device=device),
     )
-
-
-STEP = 64  # dimensions that a kernel takes at a time; rows are padded with zeros, which change no product
-_COLUMNS = 384
-_ROWS_AT_ONCE = 1 << 16
-_TENSOR_CORE_ERROR = 2.0**-22
 
 
 class Questions(NamedTuple):
