@@ -96,7 +96,7 @@ def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int =
     Vectors that are scored by cosine, and bags of words, have length 1 before they are rounded to float16. The row of
     an empty text is zero. On a CPU texts are encoded without padding if the network can do that. Otherwise `rows` is
     the size of a batch and bounds memory; 0 means 64 on a CPU, and on a GPU texts of together up to 262,144 words
-    with padding, beside 4 bytes per id of all texts. A GPU multiplies in bfloat16. Raises DupqError if the network
+    with padding, and 4 bytes per id of all texts. A GPU multiplies in bfloat16. Raises DupqError if the network
     gives NaN.
     """
     texts = texts if isinstance(texts, TokenIds) else TokenIds.of(texts)

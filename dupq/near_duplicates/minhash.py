@@ -26,6 +26,7 @@ from dupq.settings.sections import NearDuplicateSettings
 _FALSE_POSITIVE_WEIGHT = 1 - 0.999
 SCHEME = "affine32"
 SEED = 1  # of the permutations: datasketch's default, so that signatures can be compared with its own
+_MULTIPLIER, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)  # of the keys of bands
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of an empty text's signature, as in datasketch
 
 
@@ -47,9 +48,6 @@ def bands_of(settings: NearDuplicateSettings) -> tuple[int, int]:
 # Locality-sensitive hashing. Texts whose signatures agree in all rows of a band fall into one bucket there, which two
 # texts of Jaccard coefficient s do with probability 1 - (1 - s**rows)**bands. pairing.py makes candidate pairs from
 # buckets, and verifies each.
-
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_HALF = np.uint64(32)
 
 
 def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:

@@ -94,22 +94,6 @@ def _hash_shingles(data: np.ndarray, offsets: np.ndarray, size: int, longest: in
     return hashes[: begins[-1]], begins
 
 
-@numba.njit(nogil=True, cache=True)
-def _sort_sets(begins: np.ndarray, hashes: np.ndarray, ends: np.ndarray) -> None:
-    """Sort each text's shingles in place and remove repeats, moving the sets to the front without gaps.
-
-    `ends[i + 1]` becomes the end of the set of text i.
-    """
-    end = np.int64(0)
-    for text in range(len(begins) - 1):
-        own = np.sort(hashes[begins[text] : begins[text + 1]])
-        for index in range(len(own)):
-            if index == 0 or own[index] != own[index - 1]:
-                hashes[_U(end)] = own[index]
-                end += 1
-        ends[text + 1] = end
-
-
 class Shingles(NamedTuple):
     """The shingles of n texts: those of text i are `hashes[offsets[i]:offsets[i + 1]]` (uint64)."""
 
@@ -140,9 +124,11 @@ def shingle(texts: pa.StringArray, size: int) -> Shingles:
 def shingle_sets(texts: pa.StringArray, size: int) -> Shingles:
     """Return the set of shingles of each text: sorted, without repeats; offsets are int64."""
     hashes, begins = shingle(texts, size)
-    offsets = np.zeros(len(begins), np.int64)
-    _sort_sets(begins, hashes, offsets)
-    return Shingles(hashes[: offsets[-1]], offsets)
+    owners = np.repeat(np.arange(len(texts)), np.diff(begins))
+    order = np.lexsort((hashes, owners))
+    hashes, is_first = hashes[order], np.ones(len(hashes), bool)
+    is_first[1:] = (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1])
+    return Shingles(hashes[is_first], np.append(0, np.cumsum(is_first))[begins])
 
 
 def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Approximate ("quick") scores of whole blocks, each within a known margin of the exact one.
 
 A cosine, and a weighted sum of a cosine of vectors and one of bags of words, is one product of two matrices: the unit
-vectors beside the frequent words, each times the square root of its weight. The matrices are of float32 numbers, or of
+vectors next to the frequent words, each times the square root of its weight. The matrices are of float32 numbers, or of
 bfloat16 numbers (by torch) if the processor multiplies these faster.
 """
 
@@ -70,7 +70,7 @@ class Matrix(NamedTuple):
 
 
 def with_slack(error: float, length: float) -> tuple[float, float]:
-    """Return the error and length of a Matrix from those beside its float32 rows, computed in float32."""
+    """Return the error and length of a Matrix from the same next to its float32 rows."""
     longest = length * (1.0 + _SLACK)
     # the float32 rows themselves are within three roundings of the exact ones
     return error * (1.0 + _SLACK) + 4.0 * FLOAT32_ERROR * longest, longest
@@ -111,7 +111,7 @@ class Products:
             self.margin += (longest + 8) * FLOAT32_ERROR * 2.0 * (abs(measure.lexical) + abs(measure.dense))
 
     def _matrix(self, side: Side, scale: float, bags: sparse.csr_array) -> Matrix:
-        """Return a side's unit vectors times `scale`, beside the frequent words of its bags."""
+        """Return a side's unit vectors times `scale`, next to the frequent words of its bags."""
         count, dimensions = side.vectors.shape
         rows = np.empty((count, dimensions + bags.shape[1]), self.kind)
         scales = (scale / np.sqrt(np.where(side.squares > 0, side.squares, 1.0))).astype(np.float32)

@@ -178,7 +178,7 @@ def _bounds(best: Candidates, questions: slice, least: float) -> np.ndarray:
 
 
 def _nearest(best: Candidates, k: int, keys: np.ndarray) -> Nearest:
-    """Return the lists of finished candidates; `keys` are those of the other side's rows."""
+    """Return the lists of finished candidates; `keys` are the other side's."""
     nearest = empty_nearest(len(best.sizes), k)
     if best.values.shape[1]:  # 0 for a side that gets no neighbours
         inside = np.arange(k) < best.sizes[:, None]

@@ -101,7 +101,7 @@ def _may_follow(end: str, letter: str) -> bool:
     return end in (_AFTER_CONSONANT if has_consonant else _AFTER_VOWEL)
 
 
-# Stop words by language: those of words.toml, else those that bm25s ships: for English the 179 words of NLTK, which the
+# Stop words by language: of words.toml, else of bm25s: for English the 179 words of NLTK, which the
 # papers use; for French to Spanish the lists of Snowball; also Chinese, Korean and Turkish.
 
 
@@ -182,7 +182,9 @@ class Normaliser:
 
     def each_form(self, words: list[str]) -> list[str | None]:
         """Return the form of each word; None if nothing is left of a word."""
-        return [word if _is_mark(word) else (word and self._form(word)) or None for word in words]
+        are_marks = (word == LINK_TOKEN or word.startswith(CODE_PREFIX) for word in words)
+        forms = (word if is_mark else word and self._form(word) for word, is_mark in zip(words, are_marks, strict=True))
+        return [form or None for form in forms]
 
     def in_forms(self, texts: pa.Array) -> tuple[np.ndarray, np.ndarray, pa.LargeStringArray]:
         """Return what `distinct_words` does, with forms in place of words, and without words of which nothing is left.
@@ -200,10 +202,6 @@ class Normaliser:
         """Return the words that word vectors learn from a stored text, in their forms."""
         learned = self.learned(pa.array([text], pa.large_string()))[0].as_py()
         return [form for form in self.each_form(learned.split(" ")) if form] if learned else []
-
-
-def _is_mark(token: str) -> bool:
-    return token == LINK_TOKEN or token.startswith(CODE_PREFIX)
 
 
 def normaliser_of(settings: TextSettings) -> Normaliser:
@@ -230,7 +228,7 @@ def is_date(word: str) -> bool:
 
 # Detecting the language of titles by the scripts of their words and by stop words.
 #
-# An archive has one language: that of most words. Its stems and stop words leave words of other scripts as they are,
+# An archive has one language: the one of most words. Its stems and stop words leave words of other scripts as they are,
 # and tokens.py splits scripts without spaces in any case. "other" has no stems or stop words.
 
 _SCRIPTS = {  # of a word's first letter

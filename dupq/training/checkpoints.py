@@ -89,7 +89,7 @@ class Checkpoints:
             tensors = safetensors.numpy.load(storage.read_bytes(self._uri))
             curve: list[Epoch] = json.loads(tensors.pop(_CURVE).tobytes())
         except (safetensors.SafetensorError, KeyError, ValueError) as error:
-            raise DupqError(f"{self._uri}: not readable ({error}); remove it to start the training anew") from error
+            raise DupqError(f"{self._uri}: not readable ({error}); remove it to start the training again") from error
         folders = defaultdict[str, dict[str, np.ndarray]](dict)  # "network" is empty if all its tensors are fixed
         for path, tensor in tensors.items():
             folder, _, name = path.partition("/")

@@ -39,6 +39,9 @@ from dupq.training.start import new_network
 from dupq.training.word_vectors import vocabulary_and_vectors
 
 _MINING, _ORDER = 1, 2  # last numbers of an epoch's seeds; the seed of negatives has none, which counts as 0
+_SPARE = 10  # more neighbours than needed are searched for hard negatives, because some are duplicates
+_TARGETS = 16_384  # questions that are encoded and searched at a time for hard negatives
+LEARNING_RATE = 0.002  # of the first step on titles and bodies; it falls to 0
 Texts = Callable[[np.ndarray], TokenIds | DeviceTexts]  # the texts of keys (int64), which must be there
 
 
@@ -220,9 +223,6 @@ def embed(network: Encoder, texts_of: Texts, keys: np.ndarray) -> Embedding:
 
 # Hard negatives: the encoder's own nearest neighbours that are not known duplicates (Xiong et al. 2021, ANCE).
 
-_SPARE = 10  # more neighbours than needed are searched, because some are duplicates
-_TARGETS = 16_384  # encoded and searched at a time
-
 
 def mine_negatives(
     network: Encoder,
@@ -275,8 +275,6 @@ def _near_duplicates(sequences: Sequences, nearest: Neighbours, settings: Settin
 # From titles and bodies it learns which belong together; from titles alone only how rare each word is. Skip-gram
 # vectors of 6,118 titles of cs.stackexchange.com found no more of its known duplicates than random ones (73 and 76 of
 # 212 among the ten nearest, 21 and 21 among the 300 likeliest pairs).
-
-LEARNING_RATE = 0.002  # of the first step; it falls to 0
 
 
 def train_on_texts(texts: pa.Table, settings: Settings) -> Reader:

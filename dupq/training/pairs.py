@@ -21,6 +21,7 @@ SET_PAIRS = 1_000  # most pairs of one set; a larger set is sampled, and the oth
 NO_PAIRS = np.zeros((0, 2), np.int64)
 Sequences = Mapping[int, np.ndarray]  # the token ids of each question, by key
 _LEAST_BATCH = 64  # rows: a smaller last batch would be too easy, so its questions wait for the next epoch
+_SPAN = 12  # words of a span; the spans of a body are divided between its halves
 BATCH_SIZE = 768  # questions of a batch of distillation, in which each is compared with all others
 
 
@@ -217,8 +218,6 @@ def targets_in_order(
 # Titles and bodies as free training pairs in any archive, without links: each body belongs to its title.
 #
 # Two halves of a body are a pair too, closer to the encoder's purpose: two texts of the same kind.
-
-_SPAN = 12  # words of a span; the spans of a body are divided between its halves
 
 
 def title_body_examples(

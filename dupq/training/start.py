@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 BASE = Path(__file__).parents[1] / "encoders" / "base" / "encoder.npz"
 SETTINGS, WORDS, SCALES = "settings", "words", ".scales"  # names in the packed file
 _WORD_VECTORS = "words.weight"
+_ROWS = 32  # of a batch that a teacher encodes
 
 
 class Start(NamedTuple):
@@ -158,7 +159,6 @@ def copy_weights(start: Start, network: "Encoder", vocabulary: Vocabulary) -> No
 
 # A teacher: a saved encoder, from whose embeddings of questions and of single words another one learns.
 
-_ROWS = 32  # of a batch
 _teacher = functools.lru_cache(maxsize=1)(load)  # once per worker: each opening costs some 40 MB (with MiniLM)
 
 

@@ -18,7 +18,7 @@ from dupq_papers import distances
 KINDS = st.sampled_from(["manhattan", "euclidean"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(archives(), KINDS, st.integers(0, 12), st.integers(1, 70), st.floats(-0.5, 1.5), st.integers(1, 9))
 def test_lists_and_pairs_are_those_of_a_full_sort(
     archive: Embeddings, kind: str, k: int, rows: int, threshold: float, at_once: int

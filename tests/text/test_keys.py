@@ -20,7 +20,6 @@ from dupq.text.keys import (
     pair_indices,
     pair_numbers,
     proper_pairs,
-    sorted_keys,
     without,
 )
 
@@ -63,11 +62,6 @@ def test_labels_of_many_keys_are_those_of_each() -> None:
     assert sites.labels(keys[:0]).to_pylist() == []
 
 
-def test_keys_of_tables_are_sorted() -> None:
-    assert sorted_keys([pa.table({"key": [4, 1]}), pa.table({"key": [3]})]).tolist() == [1, 3, 4]
-    assert sorted_keys([]).dtype == np.int64
-
-
 @given(st.lists(KEYS | st.integers(-(1 << 63), -1)))
 def test_keys_have_the_hashes_of_their_bytes(found: list[int]) -> None:
     expected = [xxhash.xxh3_64_intdigest(key.to_bytes(8, "little", signed=True)) for key in found]
@@ -86,14 +80,6 @@ def test_rows_are_found_by_their_keys_in_any_order(keys: list[int], data: st.Dat
     wanted = data.draw(st.lists(st.sampled_from(keys))) if keys else []
     rows = RowsByKey(np.array(keys, np.int64)).find(np.array(wanted, np.int64))
     assert rows.tolist() == [keys.index(key) for key in wanted]
-
-
-def test_columns_of_keys_are_what_unpack_gives() -> None:
-    sites = Sites(["b", "a"])
-    keys = np.concatenate([sites.pack("b", np.array([7, 0]), ""), sites.pack("a", np.array([MAXIMUM_ID]), "")])
-    names, ids = sites.columns(keys)
-    assert (names.to_pylist(), ids.to_pylist()) == (["b", "b", "a"], [7, 0, MAXIMUM_ID])
-    assert [len(column) for column in sites.columns(keys[:0])] == [0, 0]
 
 
 SOME = [("b", 2), ("c", MAXIMUM_ID), ("b", 0), ("a", 2)]

@@ -1,6 +1,5 @@
 """Words of scripts without spaces, the language that titles are in, and what is left of words in each language."""
 
-from pathlib import Path
 from typing import get_args
 
 import pyarrow as pa
@@ -122,14 +121,3 @@ def test_another_language_than_english_is_learned_from_nothing() -> None:
     assert config.in_language(chosen, "thai").title_body.epochs == 2
     saved = config.load("dupq", ["word_vectors.start=s3://own/encoder"])
     assert config.in_language(saved, "thai").word_vectors == saved.word_vectors
-
-
-def test_the_site_has_what_is_planted_and_is_the_same_again(site: tuple[str, list[Question]], tmp_path: Path) -> None:
-    name, questions = site
-    kinds = [question.kind for question in questions]
-    assert [kinds.count(kind) for kind in ("exact copy", "edited copy", "rephrasing", "sibling")] == [
-        QUESTIONS // 10
-    ] * 4
-    assert len({question.meaning for question in questions}) == QUESTIONS - 3 * (QUESTIONS // 10)
-    assert write_site(tmp_path, name, QUESTIONS) == questions
-    assert not any("{" in question.title + question.body or "[" in question.title for question in questions)

@@ -83,18 +83,12 @@ def test_a_term_is_counted_once_in_each_text_that_has_it(texts: list[str]) -> No
     assert {int(term): int(counts[term]) for term in np.flatnonzero(counts)} == expected
 
 
-@pytest.mark.parametrize(("count", "questions"), [(0, 10), (1, 10), (10, 10), (3, 24_000_000), (0, 0)])
+@pytest.mark.parametrize(("count", "questions"), [(0, 10), (1, 10), (10, 10), (3, 24_000_000), (0, 0), (12, 10)])
 def test_the_rarity_of_a_term_is_bm25s_inverse_document_frequency(count: int, questions: int) -> None:
     [found] = rarities(np.array([count]), questions)
+    count = min(count, questions)  # a bucket may count more questions than there are
     assert found == pytest.approx(math.log(1 + (questions - count + 0.5) / (count + 0.5)), rel=1e-6)
     assert found.dtype == np.float32
-
-
-def test_a_rarer_term_says_more_and_none_says_less_than_nothing() -> None:
-    found = rarities(np.arange(0, 1_200), 1_000)
-    assert (np.diff(found[:1_001]) < 0).all()
-    assert (found > 0).all()
-    assert (found[1_000:] == found[1_000]).all()  # of buckets that count more questions than there are
 
 
 def test_a_word_of_one_question_is_rare_whatever_its_form() -> None:

@@ -4,12 +4,11 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles.slow_ids import slow_ids
 
 from dupq.errors import DupqError
 from dupq.settings.sections import TextSettings
 from dupq.text.keys import MAXIMUM_ID, Sites, parse_id
-from dupq.text.questions import PADDING, UNKNOWN, Vocabulary, question_text
+from dupq.text.questions import question_text
 from dupq.text.tokens import html_to_text, tokens
 
 CODE = "<p>Use a <code>for loop</code> or</p><pre><code>while x:\n  y</code></pre><p>maybe</p>"
@@ -103,16 +102,6 @@ def test_title_only_leaves_the_body_out() -> None:
     assert question_text("Flat bread", "<p>why</p>", TextSettings(fields="title")) == ("flat bread", "flat bread")
 
 
-def test_a_vocabulary_is_read_back_and_knows_what_it_does_not_know() -> None:
-    vocabulary = Vocabulary(["flat", "brød"])
-    again = Vocabulary.from_bytes(vocabulary.to_bytes())
-    assert again.words == vocabulary.words
-    assert slow_ids(again, "brød is flat bread", 3).tolist() == [3, UNKNOWN, 2]
-    assert slow_ids(again, "", 3).tolist() == []
-    assert PADDING == 0
-    assert len(again) == 4
-
-
 @given(st.lists(st.tuples(st.sampled_from(["b.c", "a.d", "z"]), st.integers(0, MAXIMUM_ID)), min_size=1))
 def test_keys_sort_as_site_and_id_do_and_are_unpacked_again(questions: list[tuple[str, int]]) -> None:
     sites = Sites([site for site, _ in questions])
@@ -120,12 +109,6 @@ def test_keys_sort_as_site_and_id_do_and_are_unpacked_again(questions: list[tupl
     assert sorted(range(len(keys)), key=keys.__getitem__) == sorted(range(len(keys)), key=questions.__getitem__)
     for key, (site, question_id) in zip(keys, questions, strict=True):
         assert sites.label(key) == f"{site}/{question_id}"
-
-
-@pytest.mark.parametrize("wrong", [-1, MAXIMUM_ID + 1])
-def test_an_id_out_of_range_is_named(wrong: int) -> None:
-    with pytest.raises(DupqError, match=f"here: question_id {wrong}"):
-        Sites(["a"]).pack("a", [wrong], "here")
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 20, 5_000])

@@ -79,14 +79,6 @@ def test_a_training_in_pieces_is_that_in_one(optimizer: str, drawn: str, tmp_pat
     assert file.read_bytes() == (tmp_path / "whole" / file.name).read_bytes()
 
 
-def test_a_training_goes_on_from_s3(s3: str) -> None:
-    maps = [0.1, 0.2]
-    go_on(f"{s3}/checkpoints", "adagrad", 1, maps)
-    resumed = go_on(f"{s3}/checkpoints", "adagrad", 2, maps)
-    whole = go_on(f"{s3}/undisturbed", "adagrad", 2, maps)
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-
-
 def test_word_vectors_that_are_fixed_are_in_no_checkpoint(tmp_path: Path) -> None:
     _, network, rule = start("sgd", "fixed")
     Checkpoints(str(tmp_path)).save(network, rule, [{"epoch": 1, "development_map": 0.1}])

@@ -1,20 +1,9 @@
 """A teacher's embeddings, site by site, and how far a student is from them."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from encoder_settings import where_read
 
-from dupq.encoders.encoding import build
-from dupq.encoders.protocol import Encoder
-from dupq.encoders.saved import weights
-from dupq.settings import config
-from dupq.settings.config import Settings
 from dupq.text.keys import ID_BITS
-from dupq.training.checkpoints import Checkpoints
-from dupq.training.loop import train_epoch
-from dupq.training.optimisation import optimizer_for
 from dupq.training.pairs import distillation_targets, targets_in_order
 
 
@@ -47,37 +36,3 @@ def test_batches_are_of_one_site_and_the_rest_is_mixed() -> None:
         assert sites[4] == {0, 1, 2}
         assert set(keys.tolist()) >= set(order.tolist())
         assert len(order) == 500  # a last batch of 60 waits
-
-
-def student() -> tuple[Settings, Encoder]:
-    chosen = config.load("dupq", ["training.learning_rate=0.02", "training.batch_size=8"])
-    chosen = where_read(chosen, dropout=0.0)
-    vectors = np.random.default_rng(1).normal(size=(30, 6)).astype(np.float32)
-    return chosen, build(chosen.encoder, vectors, seed=1)
-
-
-def go_on(folder: Path, epochs: int) -> tuple[Encoder, list[float]]:
-    """Distil until there are `epochs`, from the newest checkpoint on."""
-    chosen, network = student()
-    sequences = {key: np.random.default_rng(key).integers(1, 30, 9).astype(np.int32) for key in range(40)}
-    targets = distillation_targets(np.arange(40), np.random.default_rng(7).normal(size=(40, 9)).astype(np.float32))
-    optimizer = optimizer_for(network, chosen.training)
-    checkpoints = Checkpoints(str(folder))
-    curve = checkpoints.resume(network, optimizer)
-    while len(curve) < epochs:
-        epoch = len(curve) + 1
-        examples = targets_in_order(targets, 1, epoch, 8)
-        mean = train_epoch(network, optimizer, sequences, examples, chosen.training).mean
-        curve.append({"epoch": epoch, "loss": mean, "development_map": epoch / 9, "examples": 40})
-        checkpoints.save(network, optimizer, curve)
-    return network, [row["loss"] for row in curve]
-
-
-def test_a_distillation_in_pieces_is_that_in_one(tmp_path: Path) -> None:
-    whole, losses = go_on(tmp_path / "whole", 6)
-    for epochs in (1, 4, 6):
-        resumed, _ = go_on(tmp_path / "pieces", epochs)
-    assert losses[-1] < losses[0] * 0.9
-    assert weights(resumed) == weights(whole)
-    for file in (tmp_path / "whole").iterdir():
-        assert file.read_bytes() == (tmp_path / "pieces" / file.name).read_bytes()

@@ -1,7 +1,7 @@
 """Questions on a device: rows for quick scores, arrays for exact scores, and the lists of each question so far.
 
 A quick score is never below the exact one, but for a known margin. It is a product of two rows: each is the unit vector
-beside columns for the words of the bag. Words share columns, and a column holds the length of the bag's words in it. By
+and columns for the words of the bag. Words share columns, and a column holds the length of the bag's words in it. By
 Cauchy and Schwarz the product of two such lengths is at least the product of the two bags over the words of the column,
 and equals it if the column has one word in common. So the product of two rows is at least dense * cosine + lexical *
 cosine of bags, for weights that are not negative. The margin covers rounding (products.py); tensor cores may truncate
@@ -23,6 +23,10 @@ from dupq.neighbours.products import Matrix, margin, with_slack
 
 _SMALLEST, _LARGEST = 128, 1_024  # of a question's list and buffer together, powers of two that one program sorts
 _BUFFER_SHARE = 0.3  # of the device's free memory
+STEP = 64  # dimensions that a kernel takes at a time; rows are padded with zeros, which change no product
+_COLUMNS = 384
+_ROWS_AT_ONCE = 1 << 16
+_TENSOR_CORE_ERROR = 2.0**-22
 
 
 class Lists(NamedTuple):
@@ -69,12 +73,6 @@ def empty_lists(questions: int, k: int, device: torch.device) -> Lists:
     )
 
 
-STEP = 64  # dimensions that a kernel takes at a time; rows are padded with zeros, which change no product
-_COLUMNS = 384
-_ROWS_AT_ONCE = 1 << 16
-_TENSOR_CORE_ERROR = 2.0**-22
-
-
 class Questions(NamedTuple):
     """The arrays of an exact.Side as tensors on a device, in 16 bits as the encoder stored them."""
 
@@ -115,7 +113,7 @@ def upload(embeddings: Embeddings, measure: Measure, device: torch.device) -> tu
     is_finite = torch.isfinite(squares)
     if not is_finite.all():
         key = embeddings.keys[~is_finite.cpu().numpy()][0]
-        raise DupqError(f"the embedding of key {key} is not finite; encode it anew")
+        raise DupqError(f"the embedding of key {key} is not finite; encode it again")
     is_filled = squares > 0
     starts, words, weights = torch.zeros(rows + 1, dtype=torch.int64, device=device), nothing.int(), nothing
     if bags is not None:

@@ -137,7 +137,7 @@ class _Search:
         k: int,
         keys: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        """Prepare the search. `keys` are those of both sides; a question is not the neighbour of one with its key."""
+        """Prepare the search. `keys` are both sides'; a question is not the neighbour of one with its key."""
         self._sides, self._quick, self._measure, self._k = sides, quick, measure, k
         device = sides[0].squares.device
         self._by = kernels if kernels.is_available(device) else plain

@@ -1,4 +1,4 @@
-"""What epochs are measured by where there are no links."""
+"""What epochs are measured by."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,8 @@ import pytest
 from dupq.encoders.encoding import build
 from dupq.encoders.saved import FEWEST_TITLES
 from dupq.evaluation import development
-from dupq.evaluation.development import HeldOut, body_map, held_out_keys, hold_out
+from dupq.evaluation.development import HeldOut, body_map, development_map, held_out_keys, hold_out
+from dupq.links import KnownDuplicates, split_links
 from dupq.settings import config
 from dupq.text.questions import TitlesAndBodies
 from dupq.text.token_arrays import TokenIds
@@ -88,3 +89,13 @@ def test_the_measure_of_titles_is_the_mean_reciprocal_rank_of_their_own_bodies(
     assert body_map(network, HeldOut(TokenIds.of(titles), TokenIds.of(bodies)), SETTINGS) == pytest.approx(
         expected, abs=1e-12
     )
+
+
+def test_an_epoch_is_measured_by_map_which_copies_have() -> None:
+    links, generator = np.arange(60).reshape(-1, 2), np.random.default_rng(2)
+    sequences = {key: np.random.default_rng([1, key // 2]).integers(2, WORDS, 6) for key in range(60)}
+    known = KnownDuplicates(links, split_links(links, SETTINGS.training), np.zeros((0, 2), np.int64), {})
+    network = build(SETTINGS.encoder, generator.normal(size=(WORDS, 6)).astype(np.float32), 1)
+    assert development_map(network, sequences, known, SETTINGS) == 1.0
+    others = {key: sequence if key % 2 else generator.integers(2, WORDS, 6) for key, sequence in sequences.items()}
+    assert development_map(network, others, known, SETTINGS) < 0.9
