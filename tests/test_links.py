@@ -62,51 +62,6 @@ def test_a_set_is_of_the_part_that_the_encoder_saw_it_in_or_of_its_hash(links: L
     ]
 
 
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [(("test", "train"), "train"), (("test", "development"), "development"), (("development", "train"), "train")],
-)
-def test_a_set_that_new_links_make_of_two_parts_is_of_the_part_that_is_read_more(
-    seen: tuple[str, str], expected: str
-) -> None:
-    for one, other in (seen, seen[::-1]):
-        found = run_split(pairs_of([(1, 2), (2, 8), (8, 9)]), seen_of({1: one, 9: other}))
-        assert found.parts.tolist() == [expected] * 4
-
-
-@given(LINKS, st.sets(KEYS), st.sampled_from(["train", "test"]))
-def test_what_the_encoder_learned_or_is_tested_on_is_never_calibrated_on(
-    links: Links, own: set[int], part: str
-) -> None:
-    """Unless a link ties it to what the encoder was tuned on."""
-    found = run_split(pairs_of(links), seen_of(dict.fromkeys(own, part)))
-    assert not own & set(found.questions_of("development").tolist())
-
-
-@given(LINKS, SEEN, st.randoms(use_true_random=False))
-def test_neither_the_order_of_the_links_nor_their_orientation_changes_the_parts(
-    links: Links, seen: dict[int, str], order
-) -> None:
-    turned = [pair[::-1] if order.random() < 0.5 else pair for pair in links]
-    order.shuffle(turned)
-    one, other = (run_split(pairs_of(some), seen_of(seen)) for some in (links, turned))
-    assert one.parts.tolist() == other.parts.tolist()
-    assert one.sets.tolist() == other.sets.tolist()
-
-
-@given(LINKS, SEEN, st.integers(50, 60))
-def test_new_links_elsewhere_change_no_part(links: Links, seen: dict[int, str], key: int) -> None:
-    before, after = (run_split(pairs_of(some), seen_of(seen)) for some in (links, [*links, (key, key + 5)]))
-    assert after.parts[: len(before.parts)].tolist() == before.parts.tolist()
-
-
-def test_about_half_of_the_sets_that_the_encoder_never_saw_are_calibrated_on() -> None:
-    pairs = np.arange(4_000).reshape(-1, 2)
-    found = run_split(pairs, seen_of({}))
-    assert 0.45 < (found.parts == "development").mean() < 0.55
-    assert set(found.parts) == {"development", "test"}
-
-
 def test_without_links_there_are_no_parts() -> None:
     found = run_split(pairs_of([]), seen_of({3: "train"}))
     assert len(found.questions) == len(found.sets) == len(found.parts) == 0
@@ -155,35 +110,6 @@ def test_nothing_that_a_run_is_measured_on_is_calibrated_on_even_through_a_copy(
     found = represented_split(pairs_of(links), seen_of(seen), representing(standing))
     touched = found.set_of(representing(standing)(measured))
     assert not set(touched[touched >= 0].tolist()) & set(found.sets[found.parts == "development"].tolist())
-
-
-@given(LINKS, SEEN)
-def test_without_copies_the_parts_are_those_of_the_links(links: Links, seen: dict[int, str]) -> None:
-    one = run_split(pairs_of(links), seen_of(seen))
-    other = represented_split(pairs_of(links), seen_of(seen), representing({}))
-    assert one.questions.tolist() == other.questions.tolist()
-    assert one.sets.tolist() == other.sets.tolist()
-    assert one.parts.tolist() == other.parts.tolist()
-
-
-@pytest.mark.parametrize(
-    ("parts", "expected"),
-    [(("development", "test"), "test"), (("development", "train"), "train"), (("test", "train"), "train")],
-)
-def test_two_sets_that_a_copy_makes_one_are_of_the_part_that_is_calibrated_on_less(
-    parts: tuple[str, str], expected: str
-) -> None:
-    """Question 3 is a copy of 12."""
-    seen = seen_of({2: parts[0], 11: parts[1]})
-    found = represented_split(pairs_of([(2, 3), (11, 12)]), seen, representing({3: 12}))
-    assert found.questions.tolist() == [2, 11, 12]
-    assert found.sets.tolist() == [2, 2, 2]
-    assert found.parts.tolist() == [expected] * 3
-
-
-def test_a_link_between_a_question_and_its_copy_is_none_of_representatives() -> None:
-    found = represented_split(pairs_of([(2, 3)]), seen_of({2: "development"}), representing({3: 2}))
-    assert len(found.questions) == len(found.sets) == len(found.parts) == 0
 
 
 SETTINGS = TrainingSettings()

@@ -302,7 +302,6 @@ def test_no_path_names_a_file_and_nothing_else_is_answered(explored: Contents) -
         ("clusters?sort=id;DROP", "telling, largest, least, most expected"),
         ("clusters?size=huge", "two, few, many, most expected"),
         ("clusters?from=-1", "a whole number"),
-        ("clusters?from=1e9", "a whole number"),
         ("clusters?site=' OR 1", "a whole number"),
         ("clusters?from=" + "9" * 30, "a whole number"),
         ("clusters?search=%ff", "utf-8"),
