@@ -29,7 +29,7 @@ from dupq.pipelines.ingest import IngestJob, ingest
 @pytest.fixture
 def small(tmp_path: Path) -> Callable[..., dict]:
     """Return a function that ingests `tmp_path`/dumps, which has a site of 300 questions, into `tmp_path`/out."""
-    write_site(tmp_path, "a.example.com", seed=1)
+    write_site(tmp_path, "a.example.com")
 
     def run(*assignments: str) -> dict:
         return ingest(IngestJob((str(tmp_path / "dumps"),), str(tmp_path / "out"), assignments=assignments))
@@ -37,8 +37,8 @@ def small(tmp_path: Path) -> Callable[..., dict]:
     return run
 
 
-def write_site(folder: Path, site: str, seed: int, questions: int = 300) -> Path:
-    big_archive.write_archive(folder / "dumps", questions=questions, seed=seed, site=site)
+def write_site(folder: Path, site: str, questions: int = 300) -> Path:
+    big_archive.write_archive(folder / "dumps", questions=questions, site=site)
     return folder / "dumps" / site / "Posts.xml"
 
 
@@ -73,7 +73,7 @@ def test_tables_that_were_deleted_or_cut_are_made_again_and_replace_those_of_oth
 def test_a_new_dump_that_is_broken_costs_no_tables(small: Callable[..., dict], tmp_path: Path) -> None:
     small()
     before, counted = tables(tmp_path / "out"), sites(tmp_path / "out")
-    posts = write_site(tmp_path, "a.example.com", seed=2, questions=400)
+    posts = write_site(tmp_path, "a.example.com", questions=400)
     whole = posts.read_bytes()
     posts.write_bytes(whole[:-30])
     with pytest.raises(DupqError, match="cut short"):
@@ -90,7 +90,7 @@ def test_the_manifest_has_all_sites_that_are_there_and_those_that_failed(
 ) -> None:
     small()
     for name in ("b.example.com", "c.example.com"):
-        posts = write_site(tmp_path, name, seed=3)
+        posts = write_site(tmp_path, name)
         posts.write_bytes(posts.read_bytes()[:-30])
     with pytest.raises(DupqError) as error:
         small()
@@ -99,7 +99,7 @@ def test_the_manifest_has_all_sites_that_are_there_and_those_that_failed(
     assert [line.split(": ")[0] for line in lines] == ["  b.example.com", "  c.example.com"]
     assert all("Posts.xml: cut short" in line for line in lines)
     assert list(sites(tmp_path / "out")) == ["a.example.com"]
-    write_site(tmp_path, "b.example.com", seed=3)
+    write_site(tmp_path, "b.example.com")
     ingest(IngestJob((str(tmp_path / "dumps" / "b.example.com"),), str(tmp_path / "out")))
     assert list(sites(tmp_path / "out")) == ["a.example.com", "b.example.com"]
 
@@ -107,7 +107,7 @@ def test_the_manifest_has_all_sites_that_are_there_and_those_that_failed(
 def test_an_error_that_is_none_of_ours_fails_its_site_only(
     small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_site(tmp_path, "b.example.com", seed=3)
+    write_site(tmp_path, "b.example.com")
     ingest_site = job._ingest_site
 
     def wrong(site: DumpSite, *arguments: Any) -> float:
@@ -218,7 +218,7 @@ def test_what_was_finished_is_kept_and_a_job_on_another_site_leaves_it(
     small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first job fails when its shards are written and not yet in their place; the other one is done meanwhile."""
-    write_site(tmp_path / "more", "b.example.com", seed=4)
+    write_site(tmp_path / "more", "b.example.com")
     make_shards = job.make_shards
 
     def fails(*arguments: Any) -> None:
@@ -245,7 +245,7 @@ def test_a_job_whose_site_another_one_took_over_replaces_no_table(
 ) -> None:
     small()
     old = tables(tmp_path / "out")
-    write_site(tmp_path, "a.example.com", seed=2)
+    write_site(tmp_path, "a.example.com", questions=310)
     (leases,) = (tmp_path / "out" / "ingest" / "_at_work").rglob("leases")
 
     def taken_over(run: Run, made_by: object) -> None:
