@@ -160,12 +160,7 @@ def _manifest(questions: str) -> dict[str, Any]:
         "run_id": "fabricated",
         "dupq": "0.2.0",
         "versions": {"python": "3.11.7", "ray": "2.60.0"},
-        "inputs": {
-            "questions": questions,
-            "links": "/archive/links",
-            "encoder": "/archive/encoder",
-            "truth": None,
-        },
+        "inputs": {"questions": questions, "links": "/archive/links", "encoder": "/archive/encoder", "truth": None},
         "stages": [
             {
                 "name": name,
@@ -209,10 +204,7 @@ def metrics() -> dict[str, Any]:
         "planted": {
             "copy": {"pairs": 10, "same_cluster": 1.0},
             "near_copy": {"pairs": 20, "same_cluster": 0.95},
-            "rephrasing": {
-                "pairs": 30,
-                "same_cluster": 0.5,
-            },
+            "rephrasing": {"pairs": 30, "same_cluster": 0.5},
         },
         "links": None,
         "drift": None,

@@ -1,17 +1,12 @@
-"""Runs of the ingest job, and what they leave."""
+"""What the ingest job leaves."""
 
 import hashlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from dupq import storage
 
-ROOT = Path(__file__).parents[1]
 SITE = "big.example.com"
-SHARD_ROWS = "ingest.shard_rows=3000"
 TABLES = ("questions", "links", "answers", "rejects")
 
 
@@ -28,11 +23,3 @@ def without_sources(archive: Path | str) -> dict[str, str]:
     """As for another dump of the same rows: rejects name the file that they came from, and names what they are of."""
     kept = {name: checksum for name, checksum in tables(archive).items() if not name.startswith("rejects")}
     return {re.sub("-[0-9a-f]{12}", "", name): checksum for name, checksum in kept.items()}
-
-
-def start(dump: str, output: Path | str, *arguments: str) -> subprocess.Popen:
-    command = [sys.executable, str(ROOT / "jobs" / "ingest.py"), "--dump", dump, "--output", str(output), "--answers"]
-    environment = {**os.environ, "RAY_ADDRESS": "local"}
-    return subprocess.Popen(
-        [*command, "--set", SHARD_ROWS, *arguments], env=environment, start_new_session=True, stderr=subprocess.PIPE
-    )

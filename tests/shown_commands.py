@@ -29,7 +29,7 @@ UNCHECKED = {  # programs that are not here
         "pipx",
         "sqlite-utils",
         "uv",
-    ),
+    )
 }
 _CRON = re.compile(r"^(?:[\d*]+ ){5} *(?:flock -n \S+ )?")
 _SHOWN = re.compile(r"^(?:(?:\w+=\S+ )*(?:\.venv/bin/)?(?:dupq|python|ray|make|pip|pytest)|examples/\S+\.sh)(?: |$)")

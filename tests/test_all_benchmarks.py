@@ -3,17 +3,11 @@
 import ast
 import importlib.util
 import json
-import logging
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from inline import without_ray
-
-from benchmarks.whole_job import meter
-from dupq.job.run import Run
-from dupq.job.stage import stage
 
 FILE = Path(__file__).parents[1] / "benchmarks" / "all.py"
 WRITES = """import argparse, json
@@ -90,21 +84,3 @@ def test_what_fails_is_told_and_the_others_are_shown(
     assert "(growth.svg)" in page
     assert "<svg" in (tmp_path / "out" / "growth.svg").read_text()
     assert json.loads((tmp_path / "out" / "good.json").read_text())["large"] == 753.3
-
-
-@stage("terms", version=1)
-def make_terms(run: Run) -> None:
-    run.report.rows_in = 7
-
-
-def test_a_stage_that_ends_is_a_line_of_the_meter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    listening = meter.Meter("dedup", tmp_path / "lines", tmp_path)
-    caplog.set_level(logging.INFO, "dupq")
-    logging.getLogger("dupq").addHandler(listening)
-    try:
-        with without_ray():
-            make_terms(Run(str(tmp_path / "run")))
-    finally:
-        logging.getLogger("dupq").removeHandler(listening)
-    [line] = meter.read(tmp_path / "lines")
-    assert (line["job"], line["stage"], line["rows"]) == ("dedup", "terms", 7)

@@ -3,7 +3,6 @@
 That their commands are right is held by tests/test_shown_commands.py, like that of all pages.
 """
 
-import py_compile
 import re
 import shlex
 import subprocess
@@ -65,8 +64,3 @@ def test_files_named_in_them_exist(file: Path) -> None:
 def test_scripts_are_sound_and_can_be_called(script: Path) -> None:
     subprocess.run(["bash", "-n", script], check=True)
     assert script.stat().st_mode & 0o111
-
-
-def test_python_files_compile(tmp_path: Path) -> None:
-    for file in EXAMPLES.rglob("*.py"):
-        py_compile.compile(str(file), str(tmp_path / "compiled"), doraise=True)

@@ -3,8 +3,6 @@
 import csv
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import duckdb
 import fabricated_run
@@ -12,7 +10,6 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 import regex
 from embedded_run import HIGHEST, build_embedded_run
@@ -23,7 +20,7 @@ from pyarrow import csv as arrow_csv
 from shown_commands import jobs_of, parser
 from sklearn.decomposition import PCA
 
-from dupq import cli, export, storage, tables
+from dupq import cli, export, storage
 from dupq.api.runs import Run, open_run
 from dupq.errors import DupqError
 from dupq.runs import queries
@@ -59,28 +56,6 @@ def title_of(key: tuple[str, int]) -> str:
 def rows_of(file: Path) -> list[dict[str, str]]:
     with file.open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines, strict=True))
-
-
-def test_questions_have_the_ids_of_their_table_from_elsewhere(tmp_path: Path) -> None:
-    run = build_embedded_run(str(tmp_path))
-    for file in storage.list_files(open_run(run).questions.source, ".parquet"):
-        rows = storage.read_table(file.uri, tables.QUESTIONS)
-        is_one = pc.and_(pc.is_in(rows["question_id"], pa.array([5, 6])), f"site={CS}" in file.uri)
-        ids = pc.if_else(is_one, pc.binary_join_element_wise("K", rows["question_id"].cast(pa.string()), "-"), None)
-        rows = rows.set_column(rows.column_names.index("own_id"), tables.QUESTIONS.field("own_id"), ids)
-        storage.write_table(file.uri, rows, tables.QUESTIONS)
-    for to in ("csv", "keep-drop"):
-        export.export(run, to, str(tmp_path / to))
-
-    def own(key: tuple[str, str]) -> str:
-        return f"K-{key[1]}" if key in ((CS, "5"), (CS, "6")) else ""
-
-    ends = {"": ("clusters", "keep", "drop"), "_left": ("pairs",), "_right": ("pairs",)}
-    for end, names in ends.items():
-        for row in (row for name in names for file in tmp_path.glob(f"*/{name}.csv") for row in rows_of(file)):
-            assert row[f"own_id{end}"] == own((row[f"site{end}"], row[f"question_id{end}"]))
-    for row in rows_of(tmp_path / "keep-drop/drop.csv"):
-        assert row["kept_own_id"] == own((row["kept_site"], row["kept_question_id"]))
 
 
 def test_csv_has_the_tables_of_the_run_with_titles(folder: Path, run: Run) -> None:
@@ -182,13 +157,6 @@ def test_the_map_has_each_question_with_an_embedding_its_point_and_its_neighbour
     assert set(export.MAP_SCHEMA.names) <= set(regex.findall(r"`(\w+)`", section))
 
 
-def test_a_file_of_embeddings_may_be_empty(run: Run) -> None:
-    columns = ["site", "question_id", "embedding"]
-    whole = run.embeddings.arrow(columns)
-    found = list(export._vectors(cast(Any, SimpleNamespace(files=lambda _: iter([whole.slice(0, 0), whole])))))
-    assert [vectors.shape for _, vectors in found] == [(0, found[1][1].shape[1]), (len(whole), found[1][1].shape[1])]
-
-
 def test_a_question_that_is_gone_since_is_no_row_of_the_map(tmp_path: Path) -> None:
     run = build_embedded_run(str(tmp_path))
     storage.delete(f"{tmp_path}/questions/site={CS}/part-00001.parquet")
@@ -216,7 +184,7 @@ def test_what_is_missing_is_named_and_nothing_is_left(gone: str, to: str, said: 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("to", export.FORMATS)
+@pytest.mark.parametrize("to", ["csv", "keep-drop", "embedding-atlas"])
 def test_a_damaged_table_is_named_in_a_line(to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = build_embedded_run(str(tmp_path))
     damaged = "clusters" if to in ("keep-drop", "digest") else "pairs"
@@ -236,15 +204,6 @@ def test_what_is_there_is_left_and_a_run_stays_as_it_is(folder: Path, run: Run) 
     assert (folder / "csv/pairs.csv").exists()
     with pytest.raises(DupqError, match="is inside the run"):
         export.export(run.uri, "csv", f"{run.uri}/pairs/csv")
-
-
-def test_working_files_that_cannot_be_written_are_the_disks_error(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(folder / "gone"))
-    with pytest.raises(SystemExit, match="5"):
-        cli.main(["export", "--run", run.uri, "--to", "csv", "--output", str(folder / "out")])
-    assert f"{folder / 'gone'}: cannot be written (No such file or directory); make room" in capsys.readouterr().err
 
 
 def test_a_run_that_memory_is_too_little_for_is_one_line(

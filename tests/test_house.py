@@ -1,7 +1,6 @@
 """What holds for the whole project: light imports, one version, presets that parse, the interface."""
 
 import ast
-import json
 import re
 import subprocess
 import sys
@@ -18,52 +17,24 @@ ROOT = Path(__file__).parents[1]
 JOBS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump")
 
 
-def test_importing_the_front_door_does_not_load_torch() -> None:
-    front = (
-        *("dupq.settings.config", "dupq.tables", "dupq.cli", "dupq.pipelines.dedup"),
-        *("dupq.api.runs", "dupq.api.lookup", "dupq.api.duplicates"),
-    )
-    assert _loaded_with(front, {"torch", "gensim"}) == {}
-
-
-def test_importing_the_core_does_not_load_ray() -> None:
-    core = (
-        *("dupq.settings.config", "dupq.tables", "dupq.encoders.word_bag", "dupq.near_duplicates.minhash"),
-        *("dupq.api.runs", "dupq.api.lookup", "dupq.api.duplicates"),
-        *("dupq.cli", "dupq.commands", "dupq.review", "dupq.export", "dupq.serve.server"),
-    )
-    assert _loaded_with(core, {"ray"}) == {}
-
-
-def test_the_processes_of_a_job_do_not_load_pandas_to_read_tables(tmp_path: Path) -> None:
-    """It takes .8 s of each; what imports it is pyarrow's dataset, and so its read_table."""
-    table = pa.table({"key": [1, 2]})
-    uri = str(tmp_path / "table.parquet")
+def test_what_is_imported_first_loads_neither_ray_nor_torch_nor_pandas(tmp_path: Path) -> None:
+    """In one new process, one after the other; pandas takes .8 s, and pyarrow's dataset and read_table import it."""
+    uri, table = str(tmp_path / "table.parquet"), pa.table({"key": [1, 2]})
     storage.write_table(uri, table, table.schema)
-    read = f"from dupq import storage; print(storage.read_table({uri!r}).num_rows)"
-    code = f"import sys, dupq.pipelines.dedup, dupq.stages.training.fit; {read}; print('pandas' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == ["2", "False"]
-
-
-_IMPORTS = """
-import importlib, json, sys
-
-modules, unwanted = json.loads(sys.argv[1])
-loaded = {}
-for name in modules:
-    importlib.import_module(name)
-    loaded[name] = sorted(set(unwanted) & set(sys.modules))
-print(json.dumps({name: found for name, found in loaded.items() if found}))
-"""
-
-
-def _loaded_with(modules: tuple[str, ...], unwanted: set[str]) -> dict[str, list[str]]:
-    """Modules after whose import, one after the other in a new process, some are there; the first is at fault."""
-    given = json.dumps([modules, sorted(unwanted)])
-    ended = subprocess.run([sys.executable, "-c", _IMPORTS, given], capture_output=True, text=True, check=True)
-    found: dict[str, list[str]] = json.loads(ended.stdout)
-    return found
+    core = (
+        *("settings.config", "tables", "cli", "commands", "review", "export", "serve.server", "report.page"),
+        *("api.runs", "api.lookup", "api.duplicates", "near_duplicates.minhash"),
+    )
+    steps = [
+        *((f"import dupq.{name}", "ray torch gensim pandas") for name in core),
+        ("import dupq.encoders.word_bag", "ray gensim pandas"),
+        ("import dupq.pipelines.dedup", "gensim pandas"),
+        (f"import dupq.stages.training.fit, dupq.storage; dupq.storage.read_table({uri!r})", "pandas"),
+    ]
+    each = "exec(line); print(line, {*unwanted.split()} & {*sys.modules})"
+    code = f"import sys\nfor line, unwanted in {steps}:\n    {each}"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.splitlines() == [f"{line} set()" for line, _ in steps]
 
 
 def test_the_papers_and_the_changelog_are_of_this_version() -> None:

@@ -75,10 +75,5 @@ def table() -> list[str]:
     ]
 
 
-def test_the_list_has_every_package_with_its_licence() -> None:
-    assert len(table()) == len(installed()) + 2
-    assert any(line.startswith("| torch | ") and "BSD" in line for line in table())
-
-
 if __name__ == "__main__":
     print("\n".join(table()))

@@ -30,15 +30,7 @@ OF_OTHERS = {  # what they are options of
     *("--build-arg", "--env", "--format", "--read-only", "--tmpfs", "--user"),  # docker
     *("--csv", "--vars"),  # sqlite-utils, dbt
     *("--neighbors", "--text", "--x", "--y"),  # Embedding Atlas
-    *(
-        "--alike",
-        "--leave-out",
-        "--model",
-        "--no-answers",
-        "--rounds",
-        "--short",
-        "--titles",
-    ),  # benchmarks
+    *("--alike", "--leave-out", "--model", "--no-answers", "--rounds", "--short", "--titles"),  # benchmarks
     *("--sets", "--work"),  # likewise
 }
 NO_SETTINGS = {

@@ -7,6 +7,7 @@ that the same phrase in another wording says the same in other words; function w
 anew in each wording.
 """
 
+import functools
 import html
 import itertools
 from collections.abc import Iterable, Sequence
@@ -101,6 +102,7 @@ class Vocabulary:
     tags: list[bytes]  # the values of Tags, TAG_ROWS for each topic
 
 
+@functools.lru_cache(maxsize=1)  # a second of work, for each of the small archives of tests
 def build_vocabulary(seed: int) -> Vocabulary:
     """The vocabulary of one seed: 120,000 words, 160,000 phrases, almost a million pieces."""
     rng = np.random.default_rng([seed, 0])

@@ -103,8 +103,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_bad_input_is_one_line(
     ask: Callable[[Path], Any], said: str, damage: Damage | None, whole: Path, tmp_path: Path
 ) -> None:
-    world = Path(shutil.copytree(whole, tmp_path / "world"))
-    if damage is not None:
+    world = Path(shutil.copytree(whole, tmp_path / "world")) if damage else whole
+    if damage:
         damage(world)
     before = files_of(world)
 

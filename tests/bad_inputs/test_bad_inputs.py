@@ -27,9 +27,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def world(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "world"))
+def damaged(case: Case, whole: Path, folder: Path) -> Path:
+    """The world, or a damaged copy."""
+    if case.damage is None:
+        return whole
+    shutil.copytree(whole, folder / "world")
+    case.damage(folder / "world")
+    return folder / "world"
 
 
 def named(case: Case) -> str:
@@ -74,15 +78,14 @@ def sample(cases: list[Case]) -> list[ParameterSet]:
 
 @pytest.mark.parametrize("case", sample(CASES))
 def test_a_bad_input_is_one_line_before_any_work(
-    case: Case, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: Case, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def begun(_: str) -> None:
         raise AssertionError("the bad input was not noticed before the work")
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # if it were, no address would be looked at
     monkeypatch.setattr(cluster, "_init", begun)
-    if case.damage is not None:
-        case.damage(world)
+    world = damaged(case, whole, tmp_path)
     before = files_of(world)
 
     with pytest.raises(SystemExit) as ended:
@@ -93,9 +96,8 @@ def test_a_bad_input_is_one_line_before_any_work(
 
 
 @pytest.mark.parametrize("case", AS_PROCESSES, ids=named)
-def test_a_bad_input_is_one_line_of_the_process_too(case: Case, world: Path) -> None:
-    if case.damage is not None:
-        case.damage(world)
+def test_a_bad_input_is_one_line_of_the_process_too(case: Case, whole: Path, tmp_path: Path) -> None:
+    world = damaged(case, whole, tmp_path)
     before = files_of(world)
     job, *arguments = command(case, world)
     script = ROOT / "jobs" / f"{job.replace('-', '_')}.py"

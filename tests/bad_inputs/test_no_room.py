@@ -28,9 +28,7 @@ JOBS: dict[str, Callable[[str, int | None, str], object]] = {
     ),
     "evaluate": lambda world, gpus, setting: evaluate(
         EvaluationJob(
-            *(f"{world}/{name}" for name in ("questions", "links", "new", "encoder")),
-            assignments=(setting,),
-            gpus=gpus,
+            *(f"{world}/{name}" for name in ("questions", "links", "new", "encoder")), assignments=(setting,), gpus=gpus
         )
     ),
 }

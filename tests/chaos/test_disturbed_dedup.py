@@ -11,9 +11,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
-from disturbed import FAULTS, Ended, Moment, attempt, differing, latest, searched_again, tables_of
+from disturbed import FAULTS, Moment, attempt, differing, latest, tables_of
 from moments import Moments
 from small_archive import Small, undisturbed
 
@@ -105,75 +104,18 @@ def test_an_input_that_is_replaced_in_the_midst(
         finish(job, others, tmp_path, number)
 
 
-PAIRS = (
-    *(("after one", "after none"), ("after none", "after one"), ("after one", "after another")),
-    *(("with links", "without links"), ("without links", "with links")),
-    *(("with links", "surer"), ("with links", "nearer")),
-)
-SAMPLE = (("after one", "after another"), ("with links", "without links"))
-
-
-@dataclasses.dataclass(frozen=True)
-class Course:
-    """A job, and how it goes and what it finds where nothing disturbs it."""
-
-    job: DedupJob  # its output is to be changed
-    ended: Ended
-    tables: dict[str, bytes]
-
-
-@pytest.fixture(scope="module")
-def courses(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Course]:
-    """By what it is called in PAIRS. The earlier runs each lack a few of the questions that there are now."""
-    folder = tmp_path_factory.mktemp("courses")
-
-    def earlier(lacking: int) -> str:
-        inputs = folder / f"without-{lacking}"
-        shutil.copytree(small.folder / "inputs", inputs)
-        shard = sorted((inputs / "questions").rglob("*.parquet"))[lacking]
-        pq.write_table(pq.ParquetFile(shard).read().slice(5), shard)
-        return course_of(small.job(folder / f"earlier-{lacking}", inputs), folder).job.output
-
-    @functools.cache
-    def course(name: str) -> Course:
-        job = small.job(folder / name)
-        changes: dict[str, Callable[[], dict[str, object]]] = {
-            "after none": dict,
-            "after one": lambda: {"previous": earlier(0)},
-            "after another": lambda: {"previous": earlier(1)},
-            "with links": dict,
-            "without links": lambda: {"links": None},
-            "surer": lambda: {"assignments": ("calibration.precision=0.95",)},
-            "nearer": lambda: {"assignments": ("near_duplicates.threshold=0.95",)},
-        }
-        found = course_of(dataclasses.replace(job, **changes[name]()), folder)
-        assert found.job.previous is None or searched_again(latest(found.job.output))
-
-        return found
-
-    return course
-
-
-def course_of(job: DedupJob, folder: Path) -> Course:
-    ended = undisturbed(functools.partial(dedup, job), folder, Path(job.output))
-    return Course(job, ended, tables_of(latest(job.output)))
-
-
-@pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_the_arguments_that_are_changed_for_the_second_attempt(
-    first: str, second: str, courses: Callable[[str], Course], moments: Moments, tmp_path: Path
+def test_the_settings_that_are_changed_for_the_second_attempt(
+    small: Small, dice: random.Random, moments: Moments, tmp_path: Path
 ) -> None:
-    """Both are run over the same output: none takes what the other left for its own."""
-    if moments.few == 1 and (first, second) not in SAMPLE:
-        pytest.skip("of the same arguments in another order, or of a setting as another, but in `make chaos`")
-    one, other = courses(first), courses(second)
-    assert differing(one.tables, other.tables)
-    for number in moments.of(one.ended.moments("killed before"), most=60):
-        begun, changed = (dataclasses.replace(it.job, output=str(tmp_path / str(number))) for it in (one, other))
-        killed = attempt(functools.partial(dedup, begun), Moment(begun.output, number, "killed before"), tmp_path)
-        killed.check_disturbed("killed before")
-        finish(changed, other.tables, tmp_path, number)
-        finish(begun, one.tables, tmp_path, number)
+    """Another answer is another run; how the work is cut is not."""
+    for number in moments.of(small.course.moments("killed before")):
+        job = small.job(tmp_path / str(number))
+        attempt(functools.partial(dedup, job), Moment(job.output, number, "killed before"), tmp_path)
+        finish(dataclasses.replace(job, assignments=("neighbours.k=5",)), small.older_tables, tmp_path, number)
+        finish(dataclasses.replace(job, assignments=("neighbours.block_rows=300",)), small.tables, tmp_path, number)
+        without = functools.partial(dedup, dataclasses.replace(job, links=None))  # over the same output
+        undisturbed(without, tmp_path)
+        finish(job, small.tables, tmp_path, number)
 
 
 def replace_folder(folder: Path, other: Path) -> None:

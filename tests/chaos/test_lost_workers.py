@@ -34,10 +34,7 @@ def start_node(address: str, *arguments: str) -> psutil.Process:
     small = "--block --num-cpus=1 --object-store-memory=100000000 --disable-usage-stats"
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--node-ip-address={address}"]
     started = subprocess.Popen(
-        [*command, *small.split(), *arguments],
-        env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        [*command, *small.split(), *arguments], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     return psutil.Process(started.pid)
 

@@ -81,11 +81,6 @@ def test_the_status_is_that_of_the_newest_run(runs: str) -> None:
             1,
             ": neither an encoder nor a training is here",
         ),
-        (("runs", "--output", "/nowhere"), 1, "error: /nowhere: no runs here"),
-        (("prune", "--output", "/nowhere"), 1, "error: /nowhere: no runs here"),
-        (("status", "--run", "/nowhere"), 1, "error: /nowhere: no run is here"),
-        (("prune", "--output", "/nowhere", "--keep", "0"), 2, "'0': a whole number of at least 1 expected"),
-        (("prune", "--output", "/nowhere", "--keep-monthly", "-1"), 2, "'-1': a whole number of at least 0 expected"),
     ],
 )
 def test_what_is_wrong_is_one_line(arguments: tuple[str, ...], code: int, said: str, runs: str) -> None:

@@ -85,19 +85,11 @@ def test_more_than_a_hundred_times_is_refused(
     assert f"give a run of at least {least} questions" in error
 
 
-@pytest.mark.parametrize("wrong", ["0", "-1", "abc", "1.5", "nan", "1e400", ""])
+@pytest.mark.parametrize("wrong", ["0", "abc", "1.5", "1e400"])
 def test_a_wrong_number_is_one_line(capsys: pytest.CaptureFixture[str], wrong: str) -> None:
     code, out, error = ask(capsys, "--questions", wrong, "--run", "x")
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert error.startswith("error: ")
-
-
-def test_a_run_without_questions_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    metrics = f"{build_run(str(tmp_path))}/metrics.json"
-    storage.write_json(metrics, storage.read_json(metrics) | {"questions": 0})
-    code, out, error = ask(capsys, "--questions", "1e6", "--run", tmp_path / "runs")
-    assert (code, out, error.count("\n")) == (2, "", 1)
-    assert "has no questions to plan from" in error
 
 
 @pytest.mark.parametrize(
@@ -123,11 +115,14 @@ def test_an_output_is_named_after_the_dump(
     assert _named_after(dump) == name
 
 
-def test_a_run_that_builds_on_another_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    place = f"{build_run(str(tmp_path))}/manifest.json"
-    manifest = storage.read_json(place)
+def test_a_run_that_nothing_can_be_planned_from_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run = of_size(tmp_path, 0)
+    code, out, error = ask(capsys, "--questions", "1e6", "--run", tmp_path / "runs")
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert "has no questions to plan from" in error
+    manifest = storage.read_json(f"{run}/manifest.json")
     manifest["inputs"]["previous"] = "s3://runs/1"
-    storage.write_json(place, manifest)
+    storage.write_json(f"{run}/manifest.json", manifest)
     code, out, error = ask(capsys, "--questions", "1e6", "--run", tmp_path / "runs")
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert "builds on an earlier run" in error

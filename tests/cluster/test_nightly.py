@@ -86,7 +86,7 @@ def test_what_fails_is_tried_again(checkout: Path, start: Start) -> None:
     assert "attempt 2 of 3 failed (5)" in (checkout / "said").read_text()
 
 
-@pytest.mark.parametrize("code", [1, 6, 7, 70, 137])
+@pytest.mark.parametrize("code", [1, 137])
 def test_what_fails_always_fails_the_night_with_its_code(checkout: Path, start: Start, code: int) -> None:
     assert start(FAILING="9", CODE=str(code)).wait(60) == code
     assert calls(checkout) == [*FAILED * 3, "down"]
@@ -153,12 +153,3 @@ def test_the_service_calls_the_script_that_is_there_and_lets_it_end_within_the_t
     assert service["Service"]["TimeoutStopSec"] == "15min"
     operations = (CLUSTER.parents[1] / "docs/operations.md").read_text()
     assert f"after {service['Service']['TimeoutStartSec'].removesuffix('h')} hours" in operations
-
-
-@pytest.mark.parametrize(("value", "ending"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
-def test_what_lacks_a_program_fails_in_ci_and_is_skipped_elsewhere(
-    value: str, ending: type[BaseException], lacking: Callable[[str], NoReturn], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CI", value)
-    with pytest.raises(ending, match="no such program"):
-        lacking("no such program")

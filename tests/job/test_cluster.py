@@ -35,23 +35,20 @@ def asked_by(address: str, settings: dict[str, str]) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("http://x", "ray://x:10001", "x/y:6379", "nowhere", "AUTO", "a b:1"),
-        *(":1", "x:", "x:0", "x:-1", "x:65536", f"x:{'9' * 5000}", "x:\u0661", "x\ny:1", "[::1]:x"),
-        *("10.0.0..1:6379", ".x:1", f"{'x' * 64}:1"),
-    ],
-)
 @pytest.mark.parametrize("source", ["--ray", "RAY_ADDRESS"])
-def test_what_is_no_address_of_a_head_is_one_line(source: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_address_of_a_head_is_one_line(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(cluster, "_init", lambda wanted: pytest.fail(f"{wanted} was given to Ray"))
-    monkeypatch.setenv("RAY_ADDRESS", address if source == "RAY_ADDRESS" else "auto")
-    with pytest.raises(SettingError) as caught:
-        cluster.connect(address if source == "--ray" else None)
-    assert str(caught.value).startswith(f"{source} {address!r}: no address of a Ray cluster; 'auto'")
-    assert "\n" not in str(caught.value)
+    for address in (
+        *("http://x", "https://x:80", "ray://x:10001", "s3://x", "x/y:6379", "nowhere", "127.0.0.1", "AUTO", "a b:1"),
+        *(":", ":1", "x:", "x:y", "x:0", "x:-1", "x:65536", f"x:{'9' * 5000}", "x:\u0661", "x\ny:1", "[::1]:x"),
+        *("10.0.0..1:6379", ".x:1", f"{'x' * 64}:1"),
+    ):
+        monkeypatch.setenv("RAY_ADDRESS", address if source == "RAY_ADDRESS" else "auto")
+        with pytest.raises(SettingError) as caught:
+            cluster.connect(address if source == "--ray" else None)
+        assert str(caught.value).startswith(f"{source} {address!r}: no address of a Ray cluster; 'auto'")
+        assert "\n" not in str(caught.value)
 
 
 def test_a_cluster_of_another_ray_or_python_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,28 +63,24 @@ def test_outside_a_run_there_is_nothing_to_tell(tmp_path: Path) -> None:
     assert (tmp_path / "progress.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"state": 1}'])
-def test_a_file_that_is_no_progress_tells_nothing(content: str, tmp_path: Path) -> None:
-    (tmp_path / "progress.json").write_text(content)
-    assert read_progress(str(tmp_path)) is None
-    assert read_progress(f"{tmp_path}/nowhere") is None
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"updated": "x"},
-        {"since": "2026-01-01T00:00:00"},
-        {"total": "7"},
-        {"inputs": []},
-        {"stage": None},
-    ],
-)
-def test_progress_with_an_entry_that_is_none_tells_nothing(change: dict[str, object], tmp_path: Path) -> None:
+def test_what_is_no_progress_tells_nothing(tmp_path: Path) -> None:
     with of_stage(str(tmp_path), "texts", {}):
         pass
-    storage.write_json(f"{tmp_path}/progress.json", {**progress_of(tmp_path), **change})
-    assert read_progress(str(tmp_path)) is None
+    whole = progress_of(tmp_path)
+    for content in ("", "[]", "{}", '{"state": 1}', "no JSON"):
+        (tmp_path / "progress.json").write_text(content)
+        assert read_progress(str(tmp_path)) is None
+    wrong: dict[str, object] = {
+        "updated": "x",
+        "since": "2026-01-01T00:00:00",
+        "total": "7",
+        "inputs": [],
+        "stage": None,
+    }
+    for name, value in wrong.items():
+        storage.write_json(f"{tmp_path}/progress.json", {**whole, name: value})
+        assert read_progress(str(tmp_path)) is None, name
+    assert read_progress(f"{tmp_path}/nowhere") is None
 
 
 def test_progress_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

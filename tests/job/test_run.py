@@ -14,17 +14,7 @@ from dupq.archive import Shard, pinned
 from dupq.errors import DupqError, LeaseError
 from dupq.job.run import Run
 from dupq.job.step import StepResult, step
-from dupq.job.table import (
-    Broadcast,
-    Computed,
-    InBatches,
-    Partition,
-    Shards,
-    Streamed,
-    Table,
-    subdivided,
-    zipped,
-)
+from dupq.job.table import Broadcast, Computed, InBatches, Partition, Shards, Streamed, Table, subdivided, zipped
 from dupq.kinds import ANY, JSON, streamed
 from dupq.settings.config import Settings
 from dupq.tables import KEYS, QUESTIONS
@@ -163,11 +153,6 @@ def test_a_task_reads_batches_as_often_as_it_likes(tmp_path: Path, monkeypatch: 
     assert made.rows_of(0) == 2 * PARTITIONS
 
 
-def test_a_table_that_is_kept_outlives_the_stage(tmp_path: Path) -> None:
-    made = Run(str(tmp_path), "some").map("kept", twice, keep=True)(numbers(tmp_path), 1)
-    assert made.file(0) == f"{tmp_path}/work/kept/part-00000.parquet"
-
-
 def test_what_is_no_batch_of_a_task_is_named(tmp_path: Path) -> None:
     shuffled = Run(str(tmp_path), "some").spread("spread", numbers(tmp_path), 2, by="key")
     Path(shuffled.files[1]).write_bytes(b"no Arrow")
@@ -221,7 +206,7 @@ def test_a_table_may_have_the_schema_of_what_its_step_returns(tmp_path: Path) ->
     assert [table.schema.names for table in Streamed(made)] == [["key", "number", "partition"]] * PARTITIONS
 
 
-@pytest.mark.parametrize("count", [1, 3, 50])
+@pytest.mark.parametrize("count", [3, 50])
 def test_smaller_partitions_have_the_rows_in_their_order(count: int, tmp_path: Path) -> None:
     source = numbers(tmp_path)
     smaller = subdivided(source, count)
@@ -232,15 +217,6 @@ def test_smaller_partitions_have_the_rows_in_their_order(count: int, tmp_path: P
         assert pa.concat_tables(some) == source.read(number)
     made = Run(str(tmp_path), "divided").map("keys", keys_of)(smaller)
     assert Broadcast(made).read() == Broadcast(source.only("key")).read()
-
-
-def test_partitions_can_be_read_as_often_as_a_step_likes(tmp_path: Path) -> None:
-    made = Run(str(tmp_path), "counted").map("doubled", twice)(numbers(tmp_path), 5)
-    assert [made.rows_of(number) for number in range(PARTITIONS)] == [
-        made.read(number).num_rows for number in range(PARTITIONS)
-    ]
-    again = Streamed(made)
-    assert [*again] == [*again] == [*Streamed(made)]
 
 
 def test_an_attempt_that_ends_anywhere_is_finished_to_the_same_bytes(tmp_path: Path) -> None:
@@ -286,12 +262,6 @@ def test_shards_come_in_batches_with_keys_and_one_that_changed_is_an_error(tmp_p
     write_rows(uris[1], [question_row(1)], QUESTIONS)
     with pytest.raises(DupqError, match=r"1\.parquet"):
         Run(str(tmp_path), "again").map("keys", counted)(source)
-
-
-def test_what_a_function_reads_is_a_table_too(tmp_path: Path) -> None:
-    source = numbers(tmp_path)
-    made = Run(str(tmp_path), "read").map("keys", keys_of)(Computed(source.only("key").read, (), PARTITIONS))
-    assert Broadcast(made).read() == Broadcast(source.only("key")).read()
 
 
 def test_partitions_are_read_a_few_at_a_time_in_their_order() -> None:

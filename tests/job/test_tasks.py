@@ -130,14 +130,11 @@ DIFFERS = r"the node \S+ differs from this script: numpy \S+ there and 0\.1 here
 def test_a_node_with_other_code_is_named_with_what_differs(other_nodes: None, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=DIFFERS):
         run_each(wrong, shards(1), tmp_path)
-
-
-def test_so_is_one_that_streams(other_nodes: None) -> None:
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(next(tasks.start_stream(iter, [1])))
 
 
-def test_so_is_one_that_trains_or_is_an_actor() -> None:
+def test_an_actor_and_a_worker_that_trains_look_at_their_code_too() -> None:
     build = {**cluster.build(), "numpy": "0.1"}
     with pytest.raises(ClusterError, match=DIFFERS):
         actors._Actor(build, lambda _: {})(pa.table({"partition": [0]}))

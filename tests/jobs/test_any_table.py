@@ -19,7 +19,7 @@ from dupq.errors import RejectsError
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import FromDumpJob, from_dump
 
-COUNT = 5_000
+COUNT = 700
 FIELDS = ("key", "question", "answer")
 
 

@@ -22,7 +22,6 @@ from dupq.errors import GateError, LeaseError
 from dupq.job import lease
 from dupq.job.run import Run
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.gates import Gates
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
@@ -82,11 +81,6 @@ def key_pairs(pairs: pa.Table) -> list[tuple]:
     return list(zip(*(pairs[column].to_pylist() for column in columns), strict=True))
 
 
-def test_every_question_stands_once_in_clusters(run: Run, trained_sample: TrainedSample) -> None:
-    asked = pq.read_table(trained_sample.questions)["question_id"].to_pylist()
-    assert sorted(table(run, "clusters")["question_id"].to_pylist()) == sorted(asked)
-
-
 def test_pairs_hold_none_twice_none_with_itself_and_the_smaller_key_left(run: Run) -> None:
     pairs = key_pairs(table(run, "pairs"))
     assert len(pairs) == len(set(pairs)) > 1000
@@ -106,17 +100,16 @@ def groups(run: Run) -> list[list[int]]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("name", ["run", "joining"])
 def test_clusters_lie_in_components_of_pairs_that_may_join_and_hold_all_verified_pairs(
-    name: str, request: pytest.FixtureRequest
+    joining: Run, trained_sample: TrainedSample
 ) -> None:
     import networkx as nx
 
-    run = request.getfixturevalue(name)
-    metrics = storage.read_json(run.path("metrics.json"))
+    run, metrics = joining, storage.read_json(joining.path("metrics.json"))
     pairs = table(run, "pairs")
     graph = nx.Graph([(left, right) for _, left, _, right in key_pairs(sure(pairs, metrics))])
     clusters = table(run, "clusters").to_pandas()
+    assert sorted(clusters.question_id) == sorted(pq.read_table(trained_sample.questions)["question_id"].to_pylist())
     cluster_of = dict(zip(clusters.question_id, clusters.cluster_id, strict=True))
     assert all(nx.node_connected_component(graph, group[0]) >= set(group) for group in groups(run))
     together = [cluster_of[left] == cluster_of[right] for _, left, _, right in key_pairs(pairs)]
@@ -132,12 +125,8 @@ def test_clusters_lie_in_components_of_pairs_that_may_join_and_hold_all_verified
     assert set(clusters.threshold) == {np.float32(metrics["threshold"])}
 
 
-@pytest.mark.parametrize("name", ["run", "joining"])
-def test_statistics_are_those_of_the_pairs_that_may_join_inside_each_cluster(
-    name: str, request: pytest.FixtureRequest
-) -> None:
-    run = request.getfixturevalue(name)
-    metrics = storage.read_json(run.path("metrics.json"))
+def test_statistics_are_those_of_the_pairs_that_may_join_inside_each_cluster(joining: Run) -> None:
+    run, metrics = joining, storage.read_json(joining.path("metrics.json"))
     clusters = table(run, "clusters").to_pandas().set_index("question_id")
     pairs = sure(table(run, "pairs"), metrics).to_pandas()
     pairs = pairs[pairs.joined]
@@ -147,8 +136,7 @@ def test_statistics_are_those_of_the_pairs_that_may_join_inside_each_cluster(
     assert stats.edges.to_dict() == inside.size().to_dict()
     assert stats.weakest_link.to_dict() == inside.min().to_dict()
     assert stats.mean_probability.to_dict() == pytest.approx(inside.mean().to_dict())
-    if name == "joining":
-        assert (pairs.source == "encoder").sum() > 50
+    assert (pairs.source == "encoder").sum() > 50
 
 
 def test_metrics_tell_the_threshold_and_what_is_expected_of_it(run: Run, metrics: dict) -> None:
@@ -194,20 +182,6 @@ def test_similarities_are_the_cosines_of_the_saved_embeddings_which_any_tool_can
     right = vectors[[row[question_id] for question_id in pairs["question_id_right"].to_pylist()]]
     cosines = (left * right).sum(axis=1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
     assert np.abs(cosines - pairs["similarity"].to_numpy()).max() < 1e-6
-
-
-def test_every_exact_neighbour_is_there(run: Run) -> None:
-    """Compare some questions with a full sort over the saved embeddings."""
-    saved = table(run, "embeddings")
-    ids, vectors = saved["question_id"].to_numpy(), np.array(saved["embedding"].to_pylist(), np.float64)
-    nonzero = np.linalg.norm(vectors, axis=1) > 0
-    ids, vectors = ids[nonzero], vectors[nonzero] / np.linalg.norm(vectors[nonzero], axis=1)[:, None]
-    pairs = {(left, right) for _, left, _, right in key_pairs(table(run, "pairs"))}
-    for row in range(0, len(ids), 50):
-        cosines = vectors @ vectors[row]
-        cosines[row] = -2
-        for best in np.argsort(-cosines)[:9]:  # the tenth may be tied
-            assert (min(ids[row], ids[best]), max(ids[row], ids[best])) in pairs
 
 
 def test_all_planted_copies_and_near_copies_share_a_cluster(metrics: dict) -> None:
@@ -282,7 +256,7 @@ def test_a_finished_run_is_rid_of_the_work_that_nothing_needs(
     again = dedup(job(trained_sample, tmp_path))
     assert again.uri == str(tmp_path / run.run_id)  # what is kept is no part of its identity
     assert {path.name for path in (tmp_path / run.run_id / "work").iterdir()} == {
-        *("calibration", "contents", "neighbours", "signatures", "terms", "texts"),
+        *("calibration", "contents", "neighbours", "signatures", "terms", "texts")
     }
     kept = {path.name for path in (tmp_path / run.run_id / "work" / "neighbours").iterdir()}
     assert kept == {"nearest"}
@@ -334,31 +308,6 @@ def contents(run: Run) -> dict[str, bytes]:
         for name in (*TABLES, "embeddings")
         for file in storage.list_files(run.path(name), ".parquet")
     }
-
-
-def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_and_blocks(
-    small_run: Run, small_sample: TrainedSample, tmp_path: Path
-) -> None:
-    copy = tmp_path / small_run.run_id
-    shutil.copytree(small_run.uri, copy)
-    for gone in ("neighbours", "calibrate", "beyond_lists", "pairs", "partition", "clusters", "evaluate"):
-        (copy / "stages" / f"{gone}.json").unlink()
-    lost = ("_SUCCESS", "metrics.json", "clusters/part-00001.parquet", "pairs", "work/clusters/members")
-    lost += (
-        "work/neighbours/plan",
-        "work/neighbours/nearest",
-        "work/neighbours/directed",
-        "work/calibration/calibration.json",
-    )
-    own = ("lists_of_neighbours", "lists_of_neighbours_by_partition")
-    lost += (*(f"work/calibration/{name}" for name in own), "work/pairs", "work/partition")
-    for gone in lost:
-        shutil.rmtree(copy / gone) if (copy / gone).is_dir() else (copy / gone).unlink()
-    otherwise = ("encode.actors=1", "neighbours.block_rows=61")
-    finished = dedup(job(small_sample, tmp_path, assignments=(JOINING, *otherwise)))
-    assert finished.uri == str(copy)
-    assert contents(finished) == contents(small_run)
-    assert (copy / "metrics.json").read_bytes() == Path(small_run.path("metrics.json")).read_bytes()
 
 
 SORTED_BY = {
@@ -441,25 +390,6 @@ def test_links_that_are_used_join_and_a_threshold_and_a_prior_may_be_given(
     assert metrics["calibration"]["prior_sites"] == ["elsewhere.example.com"]
 
 
-def test_a_job_that_is_started_again_after_its_run_became_the_latest_makes_no_other_run(
-    small_run: Run, small_sample: TrainedSample, tmp_path: Path
-) -> None:
-    """The command of each night names the folder of runs as --previous."""
-    shutil.copytree(small_run.uri, tmp_path / small_run.run_id)
-    storage.write_json(f"{tmp_path}/latest.json", {"run_id": small_run.run_id, "run": f"{tmp_path}/{small_run.run_id}"})
-    night = {"previous": str(tmp_path), "assignments": (JOINING, "neighbours.k=9")}
-    first = dedup(job(small_sample, tmp_path, **night))
-    assert first.run_id != small_run.run_id
-    before = contents(first)
-    assert dedup(job(small_sample, tmp_path, **night)).uri == first.uri
-    Path(first.path("_SUCCESS")).unlink()  # killed before it; latest.json names it nevertheless
-    Path(first.path("pairs")).joinpath("part-00000.parquet").unlink()
-    latest = {"run_id": small_run.run_id, "run": f"{tmp_path}/{small_run.run_id}"}
-    storage.write_json(f"{tmp_path}/latest.json", latest)
-    assert dedup(job(small_sample, tmp_path, **night)).uri == first.uri
-    assert contents(first) == before
-
-
 def test_a_run_after_an_earlier_one_differs_in_nothing_but_the_ids_of_clusters(
     small_run: Run, small_sample: TrainedSample, tmp_path: Path
 ) -> None:
@@ -531,23 +461,6 @@ def test_a_run_is_made_from_what_was_found_first_whatever_ends_meanwhile(
     assert inputs["previous"] == earlier
     assert made_from["previous"] == "fabricated"
     assert [path for path, _ in made_from["questions"]] == before
-
-
-def test_the_evaluation_job_measures_the_encoder_beside_the_baselines(
-    metrics: dict, trained_sample: TrainedSample, tmp_path: Path
-) -> None:
-    archive = trained_sample.questions, trained_sample.links
-    shown = evaluate(EvaluationJob(*archive, str(tmp_path), trained_sample.encoder))
-    found = storage.read_json(f"{tmp_path}/metrics.json")
-    assert found["retrieval"]["encoder"]["accuracy_at_10"] > 0.5
-    assert found["balanced_pairs"]["encoder"] > found["balanced_pairs"]["shingle_jaccard_3"]
-    assert metrics["links"]["among_nearest"]["10"] == pytest.approx(
-        found["retrieval"]["encoder"]["accuracy_at_10"], abs=0.1
-    )
-    assert "bm25" in shown
-    baselines = evaluate(EvaluationJob(*archive, str(tmp_path / "b")))
-    assert "bm25" in baselines
-    assert "encoder" not in baselines
 
 
 def test_a_shard_that_is_skipped_is_counted_and_makes_another_run(small_run: Run, small_sample: TrainedSample) -> None:

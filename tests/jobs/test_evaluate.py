@@ -44,19 +44,16 @@ def test_metrics_hold_what_was_asked_for_and_nothing_else(trained_sample: Traine
     for name, tables in {"all": tuple(TABLES), **{name: (name,) for name in TABLES}}.items():
         shown[name] = evaluate(job(trained_sample, tmp_path, tables=tables))
         measured[name] = storage.read_json(f"{tmp_path}/metrics.json")
-    retrieval = {
-        "test_queries",
-        "test_queries_available",
-        "archive_questions",
-        "retrieval",
-        "intervals",
-        "left_out",
-    }
-    assert set(measured["retrieval"]) == retrieval
+    counts = {"test_queries", "test_queries_available", "archive_questions", "left_out"}
+    assert set(measured["retrieval"]) == {*counts, "retrieval", "intervals"}
     assert set(measured["pairs"]) == {"balanced_pairs", "left_out"}
     assert measured["all"] == {**measured["retrieval"], **measured["pairs"]}
     assert "MAP" not in shown["pairs"]
     assert "half of them linked" not in shown["retrieval"]
+    assert "bm25" in shown["retrieval"]
+    found = measured["all"]
+    assert found["retrieval"]["encoder"]["accuracy_at_10"] > 0.5
+    assert found["balanced_pairs"]["encoder"] > found["balanced_pairs"]["shingle_jaccard_3"]
 
 
 def test_an_encoder_that_is_replaced_after_the_check_is_refused(trained_sample: TrainedSample, tmp_path: Path) -> None:

@@ -5,18 +5,14 @@ import functools
 import itertools
 import json
 import shutil
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from ingest_jobs import SHARD_ROWS, SITE, start, tables
-from inline import without_ray
+from ingest_jobs import tables
 
 from benchmarks import big_archive
 from dupq import storage
@@ -29,29 +25,11 @@ from dupq.job.run import Run
 from dupq.pipelines import ingest as job
 from dupq.pipelines.ingest import IngestJob, ingest
 
-HERE = ("--ray", "none")  # what Ray does when a job is killed is in test_ingest.py
-
-
-@pytest.fixture(scope="module")
-def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a site of two segments."""
-    folder = tmp_path_factory.mktemp("dump")
-    big_archive.write_archive(folder, size=20_000_000, seed=6, site=SITE)
-    return folder / SITE
-
-
-@pytest.fixture(scope="module")
-@without_ray()
-def archive(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("undisturbed")
-    ingest(IngestJob((str(dump),), str(output), answers=True, assignments=(SHARD_ROWS,)))
-    return output
-
 
 @pytest.fixture
 def small(tmp_path: Path) -> Callable[..., dict]:
     """Return a function that ingests `tmp_path`/dumps, which has a site of 300 questions, into `tmp_path`/out."""
-    write_site(tmp_path, "a.example.com", seed=1)
+    write_site(tmp_path, "a.example.com")
 
     def run(*assignments: str) -> dict:
         return ingest(IngestJob((str(tmp_path / "dumps"),), str(tmp_path / "out"), assignments=assignments))
@@ -59,8 +37,8 @@ def small(tmp_path: Path) -> Callable[..., dict]:
     return run
 
 
-def write_site(folder: Path, site: str, seed: int, questions: int = 300) -> Path:
-    big_archive.write_archive(folder / "dumps", questions=questions, seed=seed, site=site)
+def write_site(folder: Path, site: str, questions: int = 300) -> Path:
+    big_archive.write_archive(folder / "dumps", questions=questions, site=site)
     return folder / "dumps" / site / "Posts.xml"
 
 
@@ -72,35 +50,30 @@ def sites(output: Path) -> dict[str, dict]:
     return json.loads((output / "manifest.json").read_text())["sites"]
 
 
-def wait_for(there: Callable[[], object], process: object) -> None:
-    while not there() and process.poll() is None:  # type: ignore[attr-defined]
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("lost", ["questions", "rejects", "questions/site=a.example.com/part-00001*.parquet"])
-def test_tables_that_were_deleted_or_cut_short_are_made_again(
-    small: Callable[..., dict], tmp_path: Path, lost: str
+def test_tables_that_were_deleted_or_cut_are_made_again_and_replace_those_of_other_shards(
+    small: Callable[..., dict], tmp_path: Path
 ) -> None:
+    small("ingest.shard_rows=70")
     small("ingest.shard_rows=100")
     before = tables(tmp_path / "out")
-    (place,) = (tmp_path / "out").glob(lost)
-    if place.is_dir():
-        shutil.rmtree(place)
-    else:
-        place.unlink()
-    assert tables(tmp_path / "out") != before
-    small("ingest.shard_rows=100")
-    assert tables(tmp_path / "out") == before
-    shard = next((tmp_path / "out" / "questions").rglob("*.parquet"))
-    shard.write_bytes(shard.read_bytes()[:-1])
-    small("ingest.shard_rows=100")
-    assert tables(tmp_path / "out") == before
+    assert len(list((tmp_path / "out" / "questions" / "site=a.example.com").iterdir())) == 3
+    for lost in ("questions", "rejects", "questions/site=a.example.com/part-00001*.parquet", "links/*/*.parquet"):
+        (place,) = (tmp_path / "out").glob(lost)
+        if place.is_dir():
+            shutil.rmtree(place)
+        elif lost.startswith("links"):
+            place.write_bytes(place.read_bytes()[:-1])
+        else:
+            place.unlink()
+        assert tables(tmp_path / "out") != before
+        small("ingest.shard_rows=100")
+        assert tables(tmp_path / "out") == before
 
 
 def test_a_new_dump_that_is_broken_costs_no_tables(small: Callable[..., dict], tmp_path: Path) -> None:
     small()
     before, counted = tables(tmp_path / "out"), sites(tmp_path / "out")
-    posts = write_site(tmp_path, "a.example.com", seed=2, questions=400)
+    posts = write_site(tmp_path, "a.example.com", questions=400)
     whole = posts.read_bytes()
     posts.write_bytes(whole[:-30])
     with pytest.raises(DupqError, match="cut short"):
@@ -117,7 +90,7 @@ def test_the_manifest_has_all_sites_that_are_there_and_those_that_failed(
 ) -> None:
     small()
     for name in ("b.example.com", "c.example.com"):
-        posts = write_site(tmp_path, name, seed=3)
+        posts = write_site(tmp_path, name)
         posts.write_bytes(posts.read_bytes()[:-30])
     with pytest.raises(DupqError) as error:
         small()
@@ -126,7 +99,7 @@ def test_the_manifest_has_all_sites_that_are_there_and_those_that_failed(
     assert [line.split(": ")[0] for line in lines] == ["  b.example.com", "  c.example.com"]
     assert all("Posts.xml: cut short" in line for line in lines)
     assert list(sites(tmp_path / "out")) == ["a.example.com"]
-    write_site(tmp_path, "b.example.com", seed=3)
+    write_site(tmp_path, "b.example.com")
     ingest(IngestJob((str(tmp_path / "dumps" / "b.example.com"),), str(tmp_path / "out")))
     assert list(sites(tmp_path / "out")) == ["a.example.com", "b.example.com"]
 
@@ -134,7 +107,7 @@ def test_the_manifest_has_all_sites_that_are_there_and_those_that_failed(
 def test_an_error_that_is_none_of_ours_fails_its_site_only(
     small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_site(tmp_path, "b.example.com", seed=3)
+    write_site(tmp_path, "b.example.com")
     ingest_site = job._ingest_site
 
     def wrong(site: DumpSite, *arguments: Any) -> float:
@@ -241,70 +214,30 @@ def test_what_a_kill_left_half_written_is_removed(small: Callable[..., dict], tm
     assert not any(path.exists() for path in half)
 
 
-_INTERRUPTED = """
-import os, signal, time
-from dupq.cli import command
-from dupq.pipelines import ingest
+def test_what_was_finished_is_kept_and_a_job_on_another_site_leaves_it(
+    small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first job fails when its shards are written and not yet in their place; the other one is done meanwhile."""
+    write_site(tmp_path / "more", "b.example.com")
+    make_shards = job.make_shards
 
-make_shards, read_site = ingest.make_shards, ingest.read_site
+    def fails(*arguments: Any) -> None:
+        make_shards(*arguments)
+        with monkeypatch.context() as patch:
+            patch.setattr(job, "make_shards", make_shards)
+            ingest(IngestJob((str(tmp_path / "more" / "dumps"),), str(tmp_path / "out")))
+        raise DupqError("no disk")
 
-def read(run, site, job, is_aborted):
-    run.is_aborted = is_aborted
-    return read_site(run, site, job, is_aborted)
-
-def interrupt(run, *arguments):
-    shards = make_shards(run, *arguments)  # they are written, and not yet in their place
-    while not run.is_aborted():  # Python drops what a signal raises in a destructor: as a person would, press it again
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(1)
-    return shards
-
-ingest.make_shards, ingest.read_site = interrupt, read
-signal.signal(signal.SIGINT, signal.default_int_handler)  # what was started in the background ignores it
-command()
-"""
-
-
-def test_interrupted_it_keeps_the_shards_that_were_finished(dump: Path, archive: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    command = [sys.executable, "-c", _INTERRUPTED, "ingest", "--dump", str(dump), "--output", str(output)]
-    ended = subprocess.run([*command, "--answers", "--set", SHARD_ROWS, "--ray", "local"], check=False)
-    assert ended.returncode == 130
-    finished = list((output / "_parts").rglob("shards-*/*/part-*.parquet"))
-    assert finished
-    kept = {f"{path.parent.name}/{path.name}": path.stat().st_mtime_ns for path in finished}
-    assert start(str(dump), output, *HERE).wait() == 0
-    assert tables(output) == tables(archive)
-    for name, time_ns in kept.items():
-        table, shard = name.removesuffix(".parquet").split("/")
-        (moved,) = (output / table / f"site={SITE}").glob(f"{shard}-*.parquet")
-        assert moved.stat().st_mtime_ns == time_ns
-
-
-def test_runs_on_different_sites_leave_each_others_parts(dump: Path, archive: Path, tmp_path: Path) -> None:
-    write_site(tmp_path, "b.example.com", seed=4)
-    output = tmp_path / "out"
-    processes = [start(str(source), output, *HERE) for source in (dump, tmp_path / "dumps" / "b.example.com")]
-    errors = [process.communicate()[1].decode() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], errors
-    made = {name: content for name, content in tables(output).items() if SITE in name}
-    assert made == tables(archive)
-    assert sorted(sites(output)) == ["b.example.com", SITE]
-    assert not (output / "_parts").exists()
-
-
-def test_parts_of_the_same_are_gone_on_with_and_those_of_something_else_removed(tmp_path: Path) -> None:
-    run = Run(str(tmp_path / "site"), "tables")
-    assert not Path(run.uri).exists()
-    run.discard_stale({"files": ["a"]})
-    assert Path(run.uri).exists()
-    part = Path(run.folder) / "part.arrow"
-    part.touch()
-    run.discard_stale({"files": ["a"]})
-    assert part.exists()
-    run.discard_stale({"files": ["b"]})
-    assert not part.exists()
-    assert Path(run.uri).exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "make_shards", fails)
+        with pytest.raises(DupqError, match="no disk"):
+            small()
+    kept = {path.stat().st_mtime_ns for path in (tmp_path / "out" / "_parts").rglob("shards-*/*/part-*.parquet")}
+    assert kept
+    small()
+    assert kept <= {path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/site=a.example.com/*.parquet")}
+    assert sorted(sites(tmp_path / "out")) == ["a.example.com", "b.example.com"]
+    assert not (tmp_path / "out" / "_parts").exists()
 
 
 def test_a_job_whose_site_another_one_took_over_replaces_no_table(
@@ -312,7 +245,7 @@ def test_a_job_whose_site_another_one_took_over_replaces_no_table(
 ) -> None:
     small()
     old = tables(tmp_path / "out")
-    write_site(tmp_path, "a.example.com", seed=2)
+    write_site(tmp_path, "a.example.com", questions=310)
     (leases,) = (tmp_path / "out" / "ingest" / "_at_work").rglob("leases")
 
     def taken_over(run: Run, made_by: object) -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden.observe import put_together
 from inline import without_ray
 from judge_server import Call, JudgeServer, Refusal, answer_text, judge_server
-from riddles.grammar import write_sample
 
 from dupq.api.runs import Run
 from dupq.cli import main
@@ -22,7 +20,6 @@ from dupq.judging.client import KEYS
 from dupq.pipelines.arguments import with_judge
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.gates import Gates
-from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.explorer import TEXT, Evidence, texts_of
 from dupq.report.summary import summary
 from dupq.runs.reader import ends_of
@@ -67,16 +64,13 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("judged")
+def site(untrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with without_ray(), judge_server(lambda call: answer_text(0)) as server:
-        sample = write_sample(folder / "dump", questions=300)
-        ingest(IngestJob((str(sample.archive),), str(folder)))
-        archive = f"{folder}/questions", put_together(f"{folder}/questions", str(folder / "encoder")), f"{folder}/links"
-        runs = f"{folder}/runs"
+        archive = f"{untrained}/questions", f"{untrained}/encoder", f"{untrained}/links"
+        runs = str(tmp_path_factory.mktemp("judged"))
         first = Run(dedup(DedupJob(*archive[:2], runs, archive[2], assignments=SETTINGS)).uri)
         sites = Sites([*first.metrics["sites"]])
-        planted = planted_keys(str(sample.truth), sites)
+        planted = planted_keys(f"{untrained}/truth.tsv", sites)
         named = [[*zip(*sites.unpack(pair), strict=True)] for pairs in planted.values() for pair in pairs]
         keys = {(name, int(number)) for pair in named for name, number in pair}
         titles = {key: row["title"] for key, row in first.question_rows(keys, ["title"])}

@@ -93,11 +93,7 @@ def test_training_makes_the_same_encoder(
 
 
 @pytest.mark.parametrize(
-    ("preset", "own"),
-    [
-        ("dupq", DUPQ),
-        pytest.param("dos-santos-bow-cnn", (), marks=pytest.mark.full),
-    ],
+    ("preset", "own"), [("dupq", DUPQ), pytest.param("dos-santos-bow-cnn", (), marks=pytest.mark.full)]
 )
 def test_training_as_a_gpu_computes_learns_the_same(
     preset: str, own: tuple[str, ...], small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest

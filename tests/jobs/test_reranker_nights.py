@@ -13,7 +13,7 @@ import pytest
 import sentence_stand_in
 from inline import without_ray
 from scipy.special import logit
-from sentence_stand_in import READ, unit
+from sentence_stand_in import READ
 from trained import TrainedSample
 
 import dupq
@@ -57,10 +57,6 @@ def first(small_sample: TrainedSample, tmp_path_factory: pytest.TempPathFactory)
 
 def record_of(uri: str) -> StageRecord:
     return storage.read_json(f"{uri}/stages/rerank.json")
-
-
-def cosine(one: str, other: str) -> float:
-    return float(unit(one).astype(np.float64) @ unit(other).astype(np.float64))
 
 
 def test_all_questions_of_a_small_archive_are_read_and_their_cosines_are_in_the_pairs(first: First) -> None:

@@ -7,16 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from golden.observe import put_together
 from inline import without_ray
-from riddles.grammar import write_sample
 
 import dupq
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 
 SITES = ("a.example.com", "b.example.com", "c.example.com")
@@ -27,15 +24,12 @@ SETTINGS = ("calibration.unfit=continue", "calibration.sample=40", "calibration.
 class Archive:
     """A folder of questions to which sites can be added."""
 
-    def __init__(self, folder: Path) -> None:
-        sample = write_sample(folder / "dump", questions=150)
-        ingest(IngestJob((str(sample.archive),), str(folder / "ingested")))
-        self.encoder = put_together(f"{folder}/ingested/questions", str(folder / "encoder"))
-        self.folder = folder
-        self._rows = pq.ParquetFile(storage.list_files(f"{folder}/ingested/questions", ".parquet")[0].uri).read()
+    def __init__(self, folder: Path, untrained: Path) -> None:
+        self.folder, self.encoder = folder, f"{untrained}/encoder"
+        self._rows = pq.ParquetFile(storage.list_files(f"{untrained}/questions", ".parquet")[0].uri).read()
 
     def add(self, site: str) -> None:
-        """Add a site with a third of the questions, another third for each site."""
+        """Add a site with fifty of the questions, others for each site."""
         place = self.folder / "questions" / f"site={site}" / "part-00000.parquet"
         place.parent.mkdir(parents=True)
         pq.write_table(self._rows.slice(SITES.index(site) * 50, 50), place)
@@ -46,10 +40,10 @@ class Archive:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Run]]:
+def runs(untrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Run]]:
     """Two runs: one before the first site was added, and one with verdicts on it that leaves this site out."""
     with without_ray():
-        archive = Archive(tmp_path_factory.mktemp("sites"))
+        archive = Archive(tmp_path_factory.mktemp("sites"), untrained)
         for site in SITES[1:]:
             archive.add(site)
         before = archive.run()

@@ -5,8 +5,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -28,6 +26,7 @@ from dupq.job import cluster
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
 from dupq.stages.training import fit
+from dupq.training.checkpoints import Checkpoints
 
 ROOT = Path(__file__).parents[2]
 LEARNER = tuple(one for one in QUICK_LEARNER if not one.startswith("training.learning_rate"))
@@ -70,38 +69,32 @@ def epochs_done(output: Path) -> int:
     return len(json.loads(safetensors.numpy.load(found[0].read_bytes())["curve"].tobytes())) if found else 0
 
 
-def start_job(archive: Archive, output: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, str(ROOT / "jobs" / "train.py"), "--questions", archive.questions]
-    command += ["--links", archive.links, "--output", str(output), "--preset", "bogdanova-max", "--ray", "none"]
-    for assignment in SETTINGS:
-        command += ["--set", assignment]
-    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, start_new_session=True)
-
-
-def test_a_job_that_is_killed_and_rerun_ends_with_the_encoder_of_one_that_was_not(
-    archive: Archive, dice: random.Random, tmp_path: Path
+def test_a_job_that_is_cut_off_and_rerun_ends_with_the_encoder_of_one_that_was_not(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = tmp_path / "undisturbed"
-    train(TrainingJob(archive.questions, archive.links, str(undisturbed), "bogdanova-max", SETTINGS))
-    output = tmp_path / "output"
-    epochs = dice.randrange(1, 4)
-    job = start_job(archive, output)
-    while epochs_done(output) < epochs and job.poll() is None:
-        time.sleep(0.1)
-    time.sleep(dice.random() * 0.5)
-    os.killpg(job.pid, signal.SIGKILL)
-    job.communicate()
-    assert epochs_done(output) >= 1
-    assert not (output / "latest.json").exists()
-    job = start_job(archive, output)
-    shown = job.communicate()[0]
-    assert job.returncode == 0
-    assert "going on after epoch" in shown
+    """Killed in a process of its own, it is in tests/chaos; here it has dropout, drawn negatives and checkpoints."""
+    jobs = [
+        TrainingJob(archive.questions, archive.links, str(tmp_path / name), "bogdanova-max", SETTINGS) for name in "ab"
+    ]
+    train(jobs[0])
+    save, saved = Checkpoints.save, []
+
+    def cut_off(*arguments: object) -> None:
+        save(*arguments)
+        saved.append(1)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoints, "save", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        train(jobs[1])
+    assert epochs_done(tmp_path / "b") == 2
+    train(jobs[1])
+    assert len(saved) == 6  # one an epoch
     for name in ("model.safetensors", "vocabulary.txt", "split.parquet", "learning_curve.svg"):
-        assert encoder_file(output, name) == encoder_file(undisturbed, name), name
-    whole, again = (read_description(str(folder)) for folder in (undisturbed, output))
-    assert whole["fingerprint"] == again["fingerprint"]
-    assert whole["metrics"] == again["metrics"]
+        assert encoder_file(tmp_path / "b", name) == encoder_file(tmp_path / "a", name), name
+    whole, again = (read_description(job.output) for job in jobs)
+    assert (whole["fingerprint"], whole["metrics"]) == (again["fingerprint"], again["metrics"])
     assert [row["epoch"] for row in whole["metrics"]["learning_curve"]] == list(range(1, 7))
 
 

@@ -9,14 +9,11 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from golden.observe import put_together
 from inline import without_ray
-from riddles.grammar import write_sample
 
 from dupq.api.runs import Run
 from dupq.evaluation.verdicts import Verdict, format_verdicts, parse_verdicts
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.runs.reader import Key, ends_of
 
@@ -42,13 +39,10 @@ class Nights:
 
 
 @pytest.fixture(scope="module")
-def nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
-    folder = tmp_path_factory.mktemp("nights")
-    runs = f"{folder}/runs"
+def nights(untrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Nights:
+    archive = f"{untrained}/questions", f"{untrained}/encoder", f"{untrained}/links"
+    runs = str(tmp_path_factory.mktemp("nights"))
     with without_ray():
-        sample = write_sample(folder / "dump", questions=300)
-        ingest(IngestJob((str(sample.archive),), str(folder)))
-        archive = f"{folder}/questions", put_together(f"{folder}/questions", str(folder / "encoder")), f"{folder}/links"
         first = Run(dedup(job_of(archive, runs)).uri)
         work = first.worklist.arrow().to_pylist()[:JUDGED]
         near = first.pairs.arrow(filter=[("source", "in", ["exact", "near_duplicate"])]).to_pylist()[:NEAR]

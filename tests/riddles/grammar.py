@@ -60,17 +60,13 @@ _SHARES: dict[Kind, tuple[float, float]] = {"copy": (0.075, 0.3), "near_copy": (
 _ODD = (
     Question("Where does a rain gauge belong? (The title says it all)", ()),
     Question(
-        "What does this scrap of a logbook mean?",
-        (("pre", "<code>06:10 W 5 &gt;&gt; 7\n06:40 SW 8 !!\n</code>"),),
+        "What does this scrap of a logbook mean?", (("pre", "<code>06:10 W 5 &gt;&gt; 7\n06:40 SW 8 !!\n</code>"),)
     ),
     Question(
         "Étude d'un café glacé à Łódź: 日本の抹茶 🍵, قهوة or tea?",
         (("p", "Naïve façade, smørrebrød &amp; jalapeño … «قهوة عربية» 🐝🚲👩‍🚀 — ½ Tasse genügt?"),),
     ),
-    Question(
-        "Is a rope walk still of any use?",
-        (("p", "I asked my great-aunt, and she laughed for a minute."),),
-    ),
+    Question("Is a rope walk still of any use?", (("p", "I asked my great-aunt, and she laughed for a minute."),)),
 )
 
 

@@ -341,7 +341,6 @@ def test_a_question_that_is_none_is_refused(explored: Contents, target: str, sta
         ("clusters?sort=id;DROP", "telling, largest, least, most expected"),
         ("clusters?size=huge", "two, few, many, most expected"),
         ("clusters?from=-1", "a whole number"),
-        ("clusters?from=1e9", "a whole number"),
         ("clusters?site=' OR 1", "a whole number"),
         ("clusters?from=" + "9" * 30, "a whole number"),
         ("clusters?search=%ff", "utf-8"),

@@ -9,20 +9,19 @@ import socket
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from explored_run import ASKED, WORK, build_explored_run
-from fabricated_run import BAD_SITE, CS, LARGE, PAIR, TITLES, TRAVEL
+from explored_run import WORK, build_explored_run
+from fabricated_run import CS, PAIR, TITLES, TRAVEL
 from made_clusters import build_many
 
 from dupq import cli, storage
 from dupq.errors import TERMINATED
-from dupq.evaluation.verdicts import last_verdicts, parse_verdicts
+from dupq.evaluation.verdicts import last_verdicts
 from dupq.runs.reader import open_run
 from dupq.serve.server import Server, serve
 
@@ -151,42 +150,6 @@ def test_the_worklist_is_judged_into_the_file_of_the_next_run(opened: Any, serve
     assert [verdict.verdict for verdict in found] == ["different"] * 2
 
 
-def test_hostile_titles_are_text_and_lead_nowhere(opened: Any) -> None:
-    opened.fill("input[name=search]", "<script>alert")
-    say(opened, "1 cluster found")
-    opened.locator("#cluster", has_text=TITLES[(CS, 1)]).wait_for()
-    assert opened.locator("#cluster .members li").count() == len(LARGE)
-    opened.fill("input[name=search]", "a copy")
-    opened.locator("#cluster", has_text=BAD_SITE).wait_for()
-    assert opened.locator("#cluster img, #cluster script, #cluster style, #cluster iframe").count() == 0
-    addresses = opened.eval_on_selector_all("#cluster a[href]", "links => links.map(link => link.href)")
-    assert not [address for address in addresses if not address.startswith("https://")]
-
-
-def test_an_open_cluster_stays_while_it_is_found(opened: Any) -> None:
-    opened.fill("input[name=search]", "مسألة")
-    say(opened, "1 cluster found")
-    chosen = opened.locator("#cluster button.pair").nth(2).locator("xpath=self::*[@aria-pressed='true']")
-    opened.locator("#cluster button.pair").nth(2).click()
-    chosen.wait_for()
-    opened.click("#filters button[type=reset]")
-    say(opened, "4 clusters found")
-    chosen.wait_for()
-
-
-def test_verdicts_are_exported_as_the_next_run_reads_them(opened: Any, tmp_path: Path) -> None:
-    opened.locator("#judge-panel").focus()
-    for key in "sds":
-        opened.keyboard.press(key)
-    assert "4 judged: 2 same, 1 different, 1 unsure" in opened.inner_text("#judge-progress")
-    with opened.expect_download() as download:
-        opened.click("#judge-export")
-    sheet = tmp_path / download.value.suggested_filename
-    download.value.save_as(sheet)
-    given = {((row[0], row[1]), (row[2], row[3])): row[4] for row in parse_verdicts(sheet.read_text(), str(sheet))}
-    assert given == dict(zip(ASKED[::-1], ["same", "different", "same", "unsure"], strict=True))
-
-
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the address of a server in this process, of a run with more clusters than one page."""
@@ -286,23 +249,6 @@ def test_errors_are_one_line(
     assert "pairs: no such table" in refused(capsys, "--run", damaged, "--port", "0")
     storage.delete(storage.join(damaged, "_SUCCESS"))
     assert "not finished" in refused(capsys, "--run", damaged)
-
-
-def test_a_run_without_its_archive_shows_its_clusters(tmp_path: Path) -> None:
-    run, told = build_explored_run(str(tmp_path)), queue.Queue[str]()
-    storage.delete_folder(str(tmp_path / "questions"))
-
-    def ready(listening: Server) -> None:
-        told.put(f"http://127.0.0.1:{listening.server_port}/api/clusters")
-        threading.Thread(target=lambda: (told.join(), listening.shutdown())).start()
-
-    thread = threading.Thread(target=serve, args=(open_run(run), "127.0.0.1", 0, ready))
-    thread.start()
-    with urllib.request.urlopen(told.get(timeout=20), timeout=20) as answer:
-        entries = json.loads(answer.read())["entries"]
-    told.task_done()
-    thread.join()
-    assert [entry["question"]["gone"] for entry in entries] == [True] * 4
 
 
 def test_it_ends_by_a_signal_and_leaves_nothing(served: SimpleNamespace) -> None:

@@ -17,7 +17,6 @@ from dupq.settings.sections import CalibrationSettings
 from dupq.stages.calibration import (
     Basis,
     SampledPairs,
-    _are_titles,
     _weight,
     calibration,
     lists_of,
@@ -34,7 +33,7 @@ from dupq.text.marks import ASKING, SELF
 SITE = "a.example.com"
 K, POPULATION, COSINE = 3, 100, Measure("cosine", 1.0, 0.0)
 NOT_SEEN = dict.fromkeys(("train", "development", "test"), np.zeros(0, np.int64))
-LINKED, OTHERS, SEARCHED_FOR_VERDICTS = [1, 2], [20, 21], [30]
+LINKED, OTHERS = [1, 2], [20, 21]
 SETS = {1: (1, "development"), 2: (1, "development"), 5: (5, "test"), 6: (5, "test")}
 LISTS = {
     1: {2: 0.9, 20: 0.5, 5: 0.3},
@@ -159,14 +158,6 @@ def test_a_verdict_takes_the_place_of_what_was_assumed(pair: tuple[int, int], sa
     assert scores_of(found, [row]) == pytest.approx([LISTS[pair[0] if pair != (1, 20) else 20].get(pair[1], 0.5)])
 
 
-def test_a_verdict_changes_no_other_pair() -> None:
-    before, after = sampled(), sampled({(20, 21): "same"})
-    kept = [row for row, pair in enumerate(pairs_of(before)) if pair != (20, 21)]
-    for name in ("rows", "is_linked", "labels", "weights", "log_rates", "counts"):
-        one, other = getattr(before, name)[kept], getattr(after, name)[:-1]
-        assert one.tolist() == other.tolist(), name
-
-
 def test_a_judged_pair_outside_the_sample_is_read_too_whichever_side_lists_it() -> None:
     found = sampled({(30, 31): "same", (21, 31): "different"})
     assert sorted(pairs_of(found)) == sorted([*WITHOUT, (30, 31), (21, 31)])
@@ -180,16 +171,6 @@ def test_verdicts_that_are_unsure_or_on_pairs_that_neither_lists_change_nothing(
     found = sampled(said)
     assert sorted(pairs_of(found)) == sorted(WITHOUT)
     assert not found.is_judged.any()
-
-
-@pytest.mark.parametrize(
-    ("rows", "are_titles"), [([0, 1], True), ([0, 1, 2], False), ([1], True), ([2], False), ([], False)]
-)
-def test_an_archive_has_titles_alone_where_no_text_says_more(rows: list[int], are_titles: bool) -> None:
-    words = words_of(
-        [Question({1: 1}, {1: 1}, {}, {}), Question({}, {}, {5: 1}, {}), Question({1: 2}, {1: 2, 4: 1}, {}, {})]
-    )
-    assert _are_titles(words, np.array(rows, np.int64)) == are_titles
 
 
 def test_the_sample_is_of_development_links_and_of_questions_without_any() -> None:

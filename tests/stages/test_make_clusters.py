@@ -268,10 +268,6 @@ def test_random_nights_have_the_ids_and_changes_of_their_groupings(seed: int, tm
         then, before = after, folder
 
 
-def test_without_an_earlier_run_there_was_no_cluster() -> None:
-    assert [len(column) for column in identity.read_clusters(None, Sites([A]))] == [0, 0]
-
-
 def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int, int]) -> list[tuple[int, int]]:
     """Return the links of site A that join, in an archive with its questions 1 to 12."""
     run, sites = str(folder), Sites([A])

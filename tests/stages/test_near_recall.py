@@ -14,8 +14,11 @@ from benchmarks.all_pairs import all_pairs, edited
 from dupq.tables import TEXTS
 from dupq.text.token_arrays import token_texts
 
-# test_near_steps.py has made texts
-pytestmark = [pytest.mark.full, pytest.mark.realdata, pytest.mark.usefixtures("quick")]
+pytestmark = [
+    pytest.mark.realdata,
+    pytest.mark.full,
+    pytest.mark.usefixtures("quick"),
+]  # test_near_steps.py has a sample
 
 COUNT = 12_000
 SHARES = (0.003, 0.01, 0.02, 0.03, 0.035, 0.04, 0.05, 0.08)  # of a text's words that an edit changes

@@ -15,7 +15,6 @@ from run_tables import key_of, question_row, table, write_rows
 
 from dupq import storage
 from dupq.archive import Shard, question_shards
-from dupq.errors import DupqError
 from dupq.evaluation import sampling, verdicts
 from dupq.evaluation.sampling import Judged, read_verdicts
 from dupq.job.run import Run
@@ -302,20 +301,3 @@ def test_verdicts_are_read_as_keys_and_those_of_other_sites_left_out(tmp_path: P
     found, of_b = read_verdicts(written(tmp_path, given), SITES), 1 << ID_BITS
     assert found.pairs.tolist() == [[1, 3], [9, of_b | 2], [of_b | 1, of_b | 2]]
     assert found.verdicts.tolist() == [verdicts.SAME, verdicts.DIFFERENT, verdicts.UNSURE]
-
-
-def test_without_a_file_there_are_no_verdicts(tmp_path: Path) -> None:
-    for found in (read_verdicts(None, SITES), read_verdicts(written(tmp_path, verdict_file()), SITES)):
-        assert (found.pairs.shape, len(found.verdicts)) == ((0, 2), 0)
-        assert found.pairs.dtype == np.int64
-
-
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [(b"\x89PNG\r\n\x1a\n\x00", "not a text in UTF-8"), (b"PK\x03\x04\x00\x00", "no column"), (b"", "no column")],
-)
-def test_a_file_that_is_no_text_or_no_sheet_is_refused(content: bytes, named: str, tmp_path: Path) -> None:
-    uri = written(tmp_path, content)
-    with pytest.raises(DupqError, match=named) as caught:
-        read_verdicts(uri, SITES)
-    assert uri in str(caught.value)

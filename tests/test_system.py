@@ -1,12 +1,14 @@
-"""A GPU is tried before torch computes on it."""
+"""A GPU is tried before torch computes on it, and what is repeated outlasts a storage that is away."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
 import torch
 
 from dupq import system
-from dupq.errors import DupqError
+from dupq.errors import DupqError, StorageError
+from dupq.system import repeating
 
 TRIED = system.trouble_with.__wrapped__  # not what an earlier call found
 
@@ -48,3 +50,17 @@ def test_only_a_gpu_is_tried_and_one_that_fails_is_an_error(monkeypatch: pytest.
     assert system.usable(system.CPU) == torch.device("cpu")
     with pytest.raises(DupqError, match=r"GPU of the node .*: cuda:0 is broken; mend .* or run with --gpus none$"):
         system.usable(system.GPU)
+
+
+def test_a_storage_that_is_away_for_a_while_ends_nothing() -> None:
+    calls, was_called_again = [], threading.Event()
+
+    def work() -> None:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            raise StorageError("away")
+        was_called_again.set()
+
+    with repeating(work, 0.001):
+        assert was_called_again.wait(60)
+    assert not [thread for thread in threading.enumerate() if thread.name.endswith("(repeat)")]
