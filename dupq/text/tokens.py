@@ -3,6 +3,8 @@
 Text is normalised to NFKC without case, invisible characters or curly apostrophes. A token is a run of letters, digits,
 marks and underscores, with an inner apostrophe ("don't") and a closing ++ or # ("c++", "c#"). ICU's dictionaries first
 split scripts that put no space between words. Only the tokens LINK and CODE_… have capitals.
+
+This is the plain definition; `token_arrays.py` has a compiled one for whole columns.
 """
 
 import functools

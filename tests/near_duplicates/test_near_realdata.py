@@ -1,5 +1,6 @@
 """Signatures of real texts: English, Arabic, code, emoji."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from dupq.near_duplicates.minhash import text_signatures
 from dupq.near_duplicates.shingles import shingle
 from dupq.settings.sections import NearDuplicateSettings
 from dupq.text.token_arrays import token_texts
+from dupq.text.tokens import tokens
 
 pytestmark = pytest.mark.realdata
 
@@ -22,6 +24,18 @@ def sources(shared_data: Path) -> list[tuple[str, pa.StringArray, pa.StringArray
     """Name, texts and tokens of each source."""
     read = ((name, pa.array(texts, pa.string())) for name, texts in real_texts(shared_data, 3_000))
     return [(name, texts, token_texts(texts)) for name, texts in read]
+
+
+def differing(texts: pa.StringArray, found: pa.StringArray) -> Iterator[str]:
+    for text, line in zip(texts.to_pylist(), found.to_pylist(), strict=True):
+        if line != " ".join(tokens(text)):
+            yield text
+
+
+def test_the_tokens_of_columns_are_those_of_single_texts(sources: list) -> None:
+    assert sum(len(texts) for _, texts, _ in sources) > 200_000
+    for name, texts, found in sources:
+        assert list(differing(texts, found)) == [], name
 
 
 def test_signatures_are_datasketchs_bit_for_bit(sources: list) -> None:
