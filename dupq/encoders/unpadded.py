@@ -106,8 +106,16 @@ def sums_of_words(words: nn.Embedding, weights: torch.Tensor, texts: TokenIds) -
     return nn.functional.embedding_bag(ids, words.weight, begins, mode="sum", per_sample_weights=weights)
 
 
-def frequencies(texts: TokenIds) -> np.ndarray:
-    """Return how often each word occurs in its own text (float32, (T,))."""
-    owned = np.repeat(np.arange(len(texts)), texts.lengths) << 32 | texts.ids
-    _, indices, counts = np.unique(owned, return_inverse=True, return_counts=True)
-    return np.asarray(counts[indices], np.float32)
+@numba.njit(nogil=True, cache=True)
+def frequencies(ids: np.ndarray, offsets: np.ndarray, size: int) -> np.ndarray:
+    """Return how often each word occurs in its own text (float32, (T,)); the vocabulary has `size` ids."""
+    times, counts = np.empty(len(ids), np.float32), np.zeros(size, np.int32)
+    for text in range(len(offsets) - 1):
+        words = ids[offsets[text] : offsets[text + 1]]
+        for word in words:
+            counts[word] += 1
+        for index, word in enumerate(words):
+            times[offsets[text] + index] = counts[word]
+        for word in words:
+            counts[word] = 0
+    return times

@@ -120,7 +120,7 @@ class WordBag(protocol.Encoder):
     def weights_unpadded(self, texts: TokenIds) -> torch.Tensor:
         """Return the weight a_w n^(p - 1) of each of a word's n occurrences in a text (T,), 0 of unknown words."""
         size = self.words.num_embeddings
-        counts = torch.from_numpy(unpadded.frequencies(texts))
+        counts = torch.from_numpy(unpadded.frequencies(texts.ids, texts.offsets, size))
         weights = self.log_weights.weight[:, 0].exp() * protocol.known_words(size)
         return weights[torch.from_numpy(texts.ids)] * counts.to(weights).pow(self.power - 1)
 

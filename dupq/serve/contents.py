@@ -84,7 +84,7 @@ class Lookup:
 
     def _answer_waiting(self) -> None:
         """Answer the first _TOGETHER that wait; none may, if they were answered with others."""
-        waiting = []
+        waiting: list[tuple[Texts, int, Future[list[TableRow]]]] = []
         while len(waiting) < _TOGETHER and not self._waiting.empty():
             waiting.append(self._waiting.get())
         try:
