@@ -23,7 +23,7 @@ def job():
     raise GateError("--max-cluster 1: the largest cluster has 2 questions")
 
 parser = options.Parser()
-parser.set_defaults(do=lambda _: job(), job="dedup")
+parser.set_defaults(do=lambda _: job(), job="dedup", verbose=False)
 cli._end(parser, [])
 """
 
@@ -124,7 +124,7 @@ def job():
         work()
 
 parser = options.Parser()
-parser.set_defaults(do=lambda _: job(), job="dedup", log="json")
+parser.set_defaults(do=lambda _: job(), job="dedup", log="json", verbose=False)
 with supervisor.guarded() if "does not hear" in where else contextlib.nullcontext(), supervisor.handle_signals():
     cli._end(parser, [])
 """
