@@ -203,14 +203,6 @@ def test_one_of_many_racers_creates_a_file_though_answers_get_lost(folder: str, 
     assert len(won) == 1
 
 
-def test_a_fifth_of_all_requests_throttled_slows_down_and_ends_nothing(folder: str, proxy: FaultProxy) -> None:
-    proxy.faults = [Fault("status", share=0.2)]
-    for number in range(40):
-        storage.write_bytes(f"{folder}/{number:02}", str(number).encode())
-    assert [int(storage.read_bytes(file.uri)) for file in storage.list_files(folder)] == list(range(40))
-    assert proxy.faults[0].done > 8
-
-
 def test_a_table_that_arrow_itself_reads_from_s3_is_as_patient(folder: str, proxy: FaultProxy) -> None:
     _write_table(folder)
     proxy.faults = [Fault("status", method="GET|HEAD", times=4)]
