@@ -109,7 +109,7 @@ def test_every_row_of_a_stratum_has_the_same_chance() -> None:
     plan = sampling.plan(sampling.histogram(probabilities, joined), 24)
     strata = sampling.strata(probabilities, joined, plan)
     pairs = np.stack([np.arange(60), np.full(60, 1 << 48)], axis=1)
-    draws = 1_000
+    draws = 4_000
     times = np.zeros(60)
     for seed in range(draws):
         times[sampling.draw(pairs, strata, plan, seed)["left"].to_numpy()] += 1
