@@ -49,6 +49,7 @@ FILTERS["evidence"]["known"] = _PAIRED.format("known_link")
 SORTS = {"telling": explorer.in_turn(explorer.ORDERS.values()), **explorer.ORDERS}
 Parameters = Mapping[str, str]
 Shown = dict[str, object]
+_Waiting = tuple[Texts, int, Future[list[TableRow]]]  # a question, of how many rows, and these once they are there
 # The reason for the canonical question; the questions' indices, the canonical one first; the most telling pairs of the
 # first questions; and all other joined pairs, the least probable first.
 _Cluster = tuple[str | None, dict[Key, int], list[TableRow], list[TableRow]]
@@ -72,7 +73,7 @@ class Lookup:
     def __init__(self, run: Run) -> None:
         """What is looked up in is read at the first question, and kept in memory."""
         self._matcher = HeldMatcher(run, lru_cache(lambda: load_encoder(run.encoder_uri)))
-        self._waiting = queue.SimpleQueue[tuple[Texts, int, Future[list[TableRow]]]]()
+        self._waiting = queue.SimpleQueue[_Waiting]()
         self._thread = ThreadPoolExecutor(1, initializer=_use_one_core)
 
     def matches(self, title: str, text: str, k: int) -> list[TableRow]:
@@ -84,7 +85,7 @@ class Lookup:
 
     def _answer_waiting(self) -> None:
         """Answer the first _TOGETHER that wait; none may, if they were answered with others."""
-        waiting: list[tuple[Texts, int, Future[list[TableRow]]]] = []
+        waiting: list[_Waiting] = []
         while len(waiting) < _TOGETHER and not self._waiting.empty():
             waiting.append(self._waiting.get())
         try:
