@@ -116,7 +116,7 @@ def find(
     first, second = (Run(str(folder), "near_duplicates") for _ in range(2))
     signed = make_signatures.function(first, made, SETTINGS, SITES, partitions, groups)
     rarity = stored(f"{folder}/rarities", rarities_of(texts), RARITIES)
-    verified, copies = find_near_duplicates.function(second, made, signed, rarity, SETTINGS, "english", apart)
+    verified, copies, _ = find_near_duplicates.function(second, made, signed, rarity, SETTINGS, "english", apart)
     assert verified.partitions == partitions
     pairs = Broadcast(verified).read().sort_by([("left", "ascending"), ("right", "ascending")]).to_pylist()
     represented = copies.read(0)
