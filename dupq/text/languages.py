@@ -11,7 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -101,12 +101,12 @@ def _may_follow(end: str, letter: str) -> bool:
     return end in (_AFTER_CONSONANT if has_consonant else _AFTER_VOWEL)
 
 
-# Stop words by language: of words.toml, else of bm25s: for English the 179 words of NLTK, which the
-# papers use; for French to Spanish the lists of Snowball; also Chinese, Korean and Turkish.
+# Stop words by language: of words.toml, else of bm25s: for English the 179 words of NLTK, which the papers use; for
+# French to Spanish the lists of Snowball; also Chinese, Korean and Turkish.
 
 
 @functools.cache
-def words_by_language() -> dict[str, dict[str, Any]]:
+def words_by_language() -> dict[str, dict[str, str]]:
     """Return the lists in words.toml, by language and name."""
     return tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 

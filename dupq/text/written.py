@@ -214,7 +214,7 @@ def choices_of(language: str) -> Callable[[Title], dict[str, str]]:
     of small words of which only one can be meant. Titles contradict each other if they choose otherwise.
     """
     meanings: dict[str, list[tuple[str, str]]] = {}
-    for group in words_by_language().get(language, {}).get("opposed", ()):
+    for group in words_by_language().get(language, {}).get("opposed", "").splitlines():
         for meaning in group.split(" / "):
             for word in meaning.split(" "):
                 meanings.setdefault(word, []).append((group, meaning))

@@ -12,6 +12,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dupq.text.languages import one_spelling
 from dupq.text.questions import BUCKETS, Terms, document_counts, rare_words, rarities, tags_of, terms_of
 
 KNOWN = ("run", "running", "runs", "graph", "graphs", "c++", "2014", "x11", "naïve", "سؤال", "the", "a" * 300)
@@ -21,6 +22,7 @@ TEXTS = st.lists(st.lists(WORDS, max_size=12).map(" ".join), max_size=6)
 
 
 def bucket(word: str, language: str = "english") -> int:
+    word = one_spelling(word)
     stem = Stemmer.Stemmer(language).stemWord(word) or word
     return xxhash.xxh3_64_intdigest(stem.encode()) % BUCKETS
 
