@@ -507,6 +507,7 @@ WHOLE = {
     "content_license": "CC BY-SA 4.0",
     "own_id": None,  # only tables from elsewhere have these
     "url": None,
+    "scope": [],
 }
 WRITTEN = (
     '  <row Id="2" PostTypeId="1" AcceptedAnswerId="9" CreationDate="2012-03-06T19:06:05.667" Score="-3" '

@@ -60,6 +60,7 @@ def plain_question(attributes: dict[str, str]) -> dict[str, Any]:
         "content_license": attributes.get("ContentLicense"),
         "own_id": None,
         "url": None,
+        "scope": [],
     }
 
 
