@@ -95,7 +95,7 @@ def test_the_command_line_is_the_one_that_was_promised(job: str, capsys: pytest.
     with pytest.raises(SystemExit, match="0"):
         main([job.replace("_", "-"), "--help"])
     shown = capsys.readouterr().out
-    shared = {"--help", "--ray", "--set", "--log"}
+    shared = {"--help", "--ray", "--set", "--log", "--verbose"}
     everywhere = {"--help"} if job in ("report", "export", "plan") else shared
     assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", shown.partition("options:")[2])) == INTERFACE[job] | everywhere
 

@@ -243,7 +243,8 @@ class _Budget:
 # probabilities of tokens, then with the names of newer models, then without the schema of the answer.
 _SCHEMA = {"name": "answer", "strict": True, "schema": ANSWER_SCHEMA}
 _IN_JSON: dict[str, object] = {"response_format": {"type": "json_schema", "json_schema": _SCHEMA}}
-_FORMS: tuple[tuple[str, dict[str, object]], ...] = (  # the name of the most tokens, and other parameters
+_Form = tuple[str, dict[str, object]]  # the name of the most tokens, and other parameters
+_FORMS: tuple[_Form, ...] = (
     ("max_tokens", {**_IN_JSON, "temperature": 0.0, "logprobs": True, "top_logprobs": _TOP}),
     ("max_tokens", {**_IN_JSON, "temperature": 0.0}),
     ("max_completion_tokens", _IN_JSON),
@@ -252,7 +253,7 @@ _FORMS: tuple[tuple[str, dict[str, object]], ...] = (  # the name of the most to
 
 
 async def _reply(
-    client: "openai.AsyncOpenAI", endpoint: Endpoint, pair: tuple[Asked, Asked], forms: list[Any]
+    client: "openai.AsyncOpenAI", endpoint: Endpoint, pair: tuple[Asked, Asked], forms: list[_Form]
 ) -> "ChatCompletion":
     """Return the reply about a pair; removes `forms` that the server refuses. Raises openai.OpenAIError."""
     import openai
