@@ -5,7 +5,9 @@ OUT ?= $(if $(DUMP),,out/sample)
 PRESET ?= dupq
 JOB = .venv/bin/python
 PIP = .venv/bin/pip install -qq --disable-pip-version-check # errors only
-SLOW = anywhere api chaos cluster golden job jobs report serve stages # folders of tests: Ray, browsers, other processes
+# of tests/, for make check: algorithms, refusals, and what all code and all pages are held to
+QUICK = bad_inputs clusters encoders evaluation judging near_duplicates neighbours runs settings text training \
+  test_docs_language.py test_house.py test_options.py test_shown_commands.py test_system.py
 KERNELS = $(shell grep -rlE "^from dupq.kernel_cache import" --include=*.py dupq papers/dupq_papers) dupq/text/tokens.py dupq/text/questions.py
 PEERS = faiss-cpu rensa # of benchmarks, beside what the test lock has
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
@@ -82,7 +84,7 @@ full: .venv/warmed .venv/llama
 	DUPQ_FULL=1 .venv/bin/pytest $(PARALLEL)
 
 check: lint
-	.venv/bin/pytest $(PARALLEL) -q -m "not realdata" $(foreach folder,$(SLOW),--ignore tests/$(folder))
+	.venv/bin/pytest $(PARALLEL) -q -m "not realdata" $(addprefix tests/,$(QUICK))
 
 test-fast: .venv/ready
 	.venv/bin/pytest $(PARALLEL) -m "not realdata and not cluster"

@@ -35,7 +35,7 @@ from dupq.runs.queries import disputed
 from dupq.runs.reader import Run, open_run
 from dupq.text.keys import Sites, are_pairs_among
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/helpers"))
 from judge_server import Call, answer_text, judge_server, reply_of
 
 MISSES, FALSE_YES = 0.25, (0.015, 0.07, 0.3)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/helpers")]
 MARKS = {
     "text": "dupq.stages.texts",
     "embedding": "dupq.encoders.unpadded",

@@ -182,9 +182,8 @@ def _drawn(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[N
     if arguments.job not in _ON_RAY:
         return contextlib.nullcontext()
     told_at_end = ("dupq.pipelines.ingest", "dupq.pipelines.train") if arguments.job == "from_dump" else ()
-    return progress.drawn(
-        _PHASES.get(arguments.job, 1), () if arguments.verbose else ("dupq.job", "dupq.stages", *told_at_end)
-    )
+    hidden = () if getattr(arguments, "verbose", False) else ("dupq.job", "dupq.stages", *told_at_end)
+    return progress.drawn(_PHASES.get(arguments.job, 1), hidden)
 
 
 def _say(line: str, code: int) -> None:

@@ -27,6 +27,7 @@ OF_OTHERS = {  # what they are options of
     *("--cluster", "--from-env-file", "--from-file", "--namespace", "--permission-policy-arns"),  # Kubernetes
     *("--service-account-name", "--collector"),  # Kubernetes, node_exporter
     *("--extra-index-url", "--pip-args", "--upgrade", "--torch-backend", "--with"),  # pip, pipx, uv
+    "--shell",  # of argcomplete
     *("--build-arg", "--env", "--format", "--read-only", "--tmpfs", "--user"),  # docker
     *("--csv", "--vars"),  # sqlite-utils, dbt
     *("--neighbors", "--text", "--x", "--y"),  # Embedding Atlas
@@ -42,6 +43,7 @@ NO_SETTINGS = {
     "run.changes",
     "run.log",
     "run.match",
+    "run.plot",
 }
 
 

@@ -386,7 +386,6 @@ _ENCODERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
         (f"{name} of {json.dumps(value)}", f"encoder.json: '{name}' is", entry(ENCODER, name, value))
         for name, value in [
             ("settings", []),
-            ("measure.kind", "guess"),
             ("measure.lexical", float("nan")),
             ("pair_threshold", float("inf")),
             ("fitness.unknown_words", None),

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from fabricated_run import build_run
 
 from dupq import cli, storage
 from dupq.commands import _named_after
-from tests.fabricated_run import build_run
 
 ROOT = Path(__file__).parents[2]
 

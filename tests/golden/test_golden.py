@@ -13,7 +13,7 @@ from golden import observe as golden
 from inline import without_ray
 
 KEPT = json.loads(golden.ANSWERS.read_text())
-WRITE = "`PYTHONPATH=.:tests python tests/golden/observe.py`"
+WRITE = "`PYTHONPATH=.:tests:tests/helpers python tests/golden/observe.py`"
 STAGES = [(job, stage) for job, stages in KEPT["answers"].items() for stage in stages]
 
 

@@ -12,7 +12,7 @@ from dupq.options import Parser
 from dupq.pipelines.arguments import FREE_SECTIONS
 from dupq.settings import config
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")]
 )
