@@ -48,7 +48,7 @@ from dupq.runs import figures, inventory
 from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
 from dupq.stages.calibration import calibrate
-from dupq.stages.clusters import Decided
+from dupq.stages.clusters import PartitionResult
 from dupq.stages.embeddings import ToEncode, check_fitness, check_room_to_encode, embed
 from dupq.stages.inputs import contents_of, copy_inputs
 from dupq.stages.judge import judge, judging_of
@@ -171,7 +171,7 @@ def _make_tables(opened: OpenedDedup, gpus: Gpus) -> None:
     options = WorklistOptions(settings.clusters.worklist, rows, k, language, linked)
     threshold = decided.thresholds["chosen"]["threshold"]
     kept = scopes, settings.clusters.earlier
-    decisions = Decided(decided.labels, candidates.scored, decided.joined, near.verified, threshold, *kept)
+    decisions = PartitionResult(decided.labels, candidates.scored, decided.joined, near.verified, threshold, *kept)
     answers = None if answered is None else answered.answers
     tables, worklist = cluster(run, decisions, known, texts.texts, questions, terms.rarities, options, answers)
 

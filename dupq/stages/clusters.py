@@ -65,7 +65,7 @@ _EVIDENCE = [field for field in tables.PAIRS if field.name not in ("joined", "kn
 
 
 @dataclass(frozen=True)
-class Decided:
+class PartitionResult:
     """The decisions that clusters are made of."""
 
     labels: Table[kinds.Label]  # of representatives
@@ -87,7 +87,11 @@ class ClusterTables(NamedTuple):
 
 
 def make_clusters(
-    run: Run, decided: Decided, known: RunKnowledge, texts: Table[kinds.QuestionText], questions: Shards[kinds.Question]
+    run: Run,
+    decided: PartitionResult,
+    known: RunKnowledge,
+    texts: Table[kinds.QuestionText],
+    questions: Shards[kinds.Question],
 ) -> ClusterTables:
     """Make the pairs, clusters, cluster_stats and changes tables."""
     count, names, alone = decided.scored.partitions, known.sites.names, run.table("alone", tables.KEYS)

@@ -28,7 +28,7 @@ from dupq.job.table import Broadcast, Shards, Table
 from dupq.judging.prompt import in_words
 from dupq.kinds import JSON, Schema, columns, streamed
 from dupq.runs.reader import TableRow, ends_of, link
-from dupq.stages.clusters import ClusterTables, Decided, make_clusters
+from dupq.stages.clusters import ClusterTables, PartitionResult, make_clusters
 from dupq.stages.partition import RunKnowledge
 from dupq.tables import JUDGE_ANSWERS, KEY_PAIRS, KEYS, LABELS, PAIRS, QUESTIONS, RARITIES, WORKLIST
 from dupq.text.keys import Sites, are_pairs_among, distinct, pairs_in, rows_among
@@ -55,7 +55,7 @@ class WorklistOptions:
 @stage("clusters", version=9)
 def cluster(
     run: Run,
-    decided: Decided,
+    decided: PartitionResult,
     known: RunKnowledge,
     texts: Table[kinds.QuestionText],
     questions: Shards[kinds.Question],

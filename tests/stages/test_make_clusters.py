@@ -18,7 +18,7 @@ from dupq.evaluation.sampling import read_verdicts
 from dupq.job.run import Run
 from dupq.job.table import Shards, Streamed, Table
 from dupq.stages import clusters as stage
-from dupq.stages.clusters import Decided, make_clusters
+from dupq.stages.clusters import PartitionResult, make_clusters
 from dupq.stages.measures.of_run import changed_since
 from dupq.stages.partition import RunKnowledge, constrained_pairs
 from dupq.tables import (
@@ -103,7 +103,7 @@ def write_shard(run: str, number: int, site: str, ids: list[int], sites: Sites) 
     return shard
 
 
-def written(run: str, night: Night, sites: Sites, parts: int) -> tuple[Decided, dict[int, int]]:
+def written(run: str, night: Night, sites: Sites, parts: int) -> tuple[PartitionResult, dict[int, int]]:
     """Score each pair of questions of a group and verify each copy; return the copies by key too."""
     groups = [sorted(key_of(sites, one) for one in group) for group in night.groups]
     copies = {key_of(sites, one): key_of(sites, other) for one, other in night.copies.items()}
@@ -114,7 +114,7 @@ def written(run: str, night: Night, sites: Sites, parts: int) -> tuple[Decided, 
     verified = [{"left": min(p), "right": max(p), "source": "exact", "jaccard": 1.0} for p in copies.items()]
     near = table(f"{run}/verified", VERIFIED, *by_home(verified, "left", parts))
     joined = table(f"{run}/joined", JOINED_PAIRS, [])
-    return Decided(labels, scored, joined, near, THRESHOLD), copies
+    return PartitionResult(labels, scored, joined, near, THRESHOLD), copies
 
 
 def representatives(run: str, copies: dict[int, int]) -> Table:
