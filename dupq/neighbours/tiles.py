@@ -208,7 +208,10 @@ def top_k(
 def nearest_in_blocks(queries: Embeddings, targets: Iterable[Block], k: int, measure: Measure) -> Neighbours:
     """Return the same as `top_k`, on the CPU, of targets that are prepared."""
     left, search = block(queries, measure), Search(measure, k)
-    nearest, are_few = empty_nearest(len(left.keys), k), measure.kind == COSINE and len(left.keys) <= _FEW
+    nearest, are_few = (
+        empty_nearest(len(left.keys), k),
+        measure.kind == COSINE and len(left.keys) <= _FEW and left.entries is None,
+    )
     for target in targets:
         more = _by_all_scores(left, target, search) if are_few else search_tile(left, target, search, both=False)[0]
         merge(nearest, more)
