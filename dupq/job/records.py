@@ -174,13 +174,9 @@ def recover(run: str) -> dict[str, StageRecord]:
 
 def is_intact(run: str, record: StageRecord, kept: Sequence[str]) -> bool:
     """Return whether all files of a stage of `run` are unchanged that are among `kept` or in these folders."""
-    outputs: dict[str, Written] = {}
-    for path in kept:
-        below = {name: file for name, file in record["outputs"].items() if f"{name}/".startswith(f"{path}/")}
-        if not below:
-            return False
-        outputs |= below
-    return not damaged(run, outputs)
+    folders = tuple(f"{path}/" for path in kept)
+    outputs = {name: file for name, file in record["outputs"].items() if f"{name}/".startswith(folders)}
+    return bool(outputs) and not damaged(run, outputs)
 
 
 def read_success(run: str) -> Success | None:

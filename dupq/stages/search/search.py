@@ -39,9 +39,7 @@ from dupq.text.keys import are_among, distinct, indices_among, rekey
 
 _log = logging.getLogger(__name__)
 _LARGEST_SHARE = 0.3  # of the questions: if more changed, searching everything is as fast
-
-
-_KEPT = ("work/neighbours/nearest", "work/neighbours/scoped")
+_KEPT = ("work/neighbours/nearest", "work/neighbours/scoped")  # the second only with scopes
 
 
 @stage("neighbours", version=6, keeps=_KEPT, drops="work/neighbours/tiles")
