@@ -132,7 +132,7 @@ def is_alive(progress: Progress, now: datetime) -> bool:
 
 
 def _is_terminal(stream: IO[str]) -> bool:
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")  # `ray submit` by cron has an empty one
 
 
 def _draw(line: str) -> None:

@@ -97,9 +97,9 @@ class Launcher:
             shutil.copy(kernel, place)
 
     def submit(self, script: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        """`ray submit` a script with its arguments; what it prints on ray's terminal without its colours."""
+        """`ray submit` a script with its arguments; what it prints without colours, a drawn line as one of its own."""
         done = self.ray("submit", CLUSTER_FILE, script, "--", *arguments)
-        done.stdout = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+        done.stdout = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.replace("\r\x1b[2K", "\n"))
         return done
 
     def python(self, code: str, *arguments: str) -> str:
