@@ -25,6 +25,7 @@ class MadeUp(NamedTuple):
 
     seed: int
     measure: Measure = Measure()
+    window: int | None = None
 
     def embeddings(self) -> Embeddings:
         return Embeddings(np.arange(20), np.random.default_rng(self.seed).normal(size=(20, 3)).astype(np.float16))
