@@ -99,7 +99,7 @@ class Launcher:
     def submit(self, script: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """`ray submit` a script with its arguments; what it prints without colours, a drawn line as one of its own."""
         done = self.ray("submit", CLUSTER_FILE, script, "--", *arguments)
-        done.stdout = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.replace("\r\x1b[2K", "\n"))
+        done.stdout = re.sub(r"\x1b\[[0-9;]*[mK]", "", done.stdout)  # a carriage return is a new line
         return done
 
     def python(self, code: str, *arguments: str) -> str:
