@@ -99,7 +99,8 @@ def read_pairs(content: bytes, sites: Sites, uri: str) -> tuple[np.ndarray, np.n
 def _key(text: str, sites: Sites, location: str) -> int:
     site, slash, question_id = text.rpartition("/")
     if not slash and len(sites.names) > 1:
-        raise DupqError(f"{location}: question '{text[:50]}' has no site, and there are {len(sites.names)}")
+        count = len(sites.names)
+        raise DupqError(f"{location}: question '{text[:50]}' has no site; write SITE/ID, as there are {count} sites")
     site = site if slash else sites.names[0]
     if site not in sites.names:
         raise DupqError(f"{location}: site '{site[:50]}' is not among those of the questions")

@@ -151,7 +151,7 @@ def _check_format(files: Sequence[str], above: str) -> None:
     for folder, mark in sorted(formats.items()):
         name, way = _TABLE_FORMATS[mark]
         raise DupqError(
-            f"{folder}: a table of {name}, some of whose rows are gone; write it first, with {way.format(folder)}"
+            f"{folder}: a table of {name}, which holds deleted rows too; export it first, with {way.format(folder)}"
         )
 
 

@@ -174,7 +174,7 @@ def _attribute_indices(
     for attribute, index in indices.items():
         if (name := opened.names[index]) in opened.nested and attribute not in ("Tags", SCOPE):
             remedy = "; pandas writes rows with to_json(orient='records')" if member.form == "json" else ""
-            raise DupqError(f"{member.source}: column {name!r} holds lists or objects, no texts{remedy}")
+            raise DupqError(f"{member.source}: column {name!r} holds lists or objects, not texts{remedy}")
     return indices, origin
 
 

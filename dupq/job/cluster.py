@@ -178,8 +178,8 @@ def _session_folder() -> str | None:
     own = own_folder(_SHORT_FOLDERS)
     if own is None:
         raise ClusterError(
-            f"Ray's sockets cannot be in {default}, as its path is longer than {_LONGEST_SESSION_FOLDER} bytes or it "
-            f"cannot be written, nor in {', '.join(_SHORT_FOLDERS)}; set RAY_TMPDIR to a short path that can be written"
+            f"Ray cannot put its sockets into {default}, whose path is longer than {_LONGEST_SESSION_FOLDER} bytes or "
+            f"cannot be written, nor into {', '.join(_SHORT_FOLDERS)}; set RAY_TMPDIR to a short, writable path"
         )
     return str(own / "ray")
 

@@ -265,5 +265,5 @@ def check_output(uri: str) -> None:
         os.rmdir(tempfile.mkdtemp(prefix=".dupq-", dir=folder))
     except OSError as error:
         raise StorageError(
-            f"{folder}: nothing can be written here ({error.strerror}), so the output {uri} cannot be; give another"
+            f"{folder}: nothing can be written here ({error.strerror}), so neither can the output {uri}; give another"
         ) from error

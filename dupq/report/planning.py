@@ -71,7 +71,7 @@ def plan(run: Run, questions: int) -> Plan:
     """Return what a run over `questions` questions would take. Raises SettingError if `run` is nothing to plan from."""
     if run.manifest["inputs"].get("previous"):
         raise SettingError(
-            f"--run {run.uri}: it builds on an earlier run, so its times are of what was new; give another run"
+            f"--run {run.uri}: it builds on an earlier run, so its times are for new questions only; give another"
         )
     if not run.metrics["questions"]:
         raise SettingError(f"--run {run.uri}: it has no questions to plan from; give another run")

@@ -183,7 +183,7 @@ def encoder_leftovers(encoder: str, now: datetime) -> list[KnownRun]:
     description = storage.join(encoder_at(encoder), "encoder.json")
     if not runs and not storage.exists(description):
         raise DupqError(f"{encoder}: neither an encoder nor a training is here; give the --output of dupq train")
-    remedy = "train or copy the encoder anew; nothing is removed"
+    remedy = "train or copy the encoder again; nothing was removed"
     maker = read_as(description, _EncoderFile, remedy).get("run_id") if storage.exists(description) else None
     return [
         run for run in runs if run.run_id != maker and run.state is not State.RUNNING and now - run.touched >= YOUNG

@@ -85,7 +85,7 @@ def check_start(settings: Settings) -> None:
         if value not in (start_value, undecided.get(setting)):
             raise SettingError(
                 f"setting '{setting}' is {value!r}, but the encoder word_vectors.start={name} has {start_value!r}; "
-                "set it alike, or train from nothing with word_vectors.algorithm=random"
+                "set the same value, or train from nothing with word_vectors.algorithm=random"
             )
 
 
