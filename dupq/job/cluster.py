@@ -179,7 +179,7 @@ def _session_folder() -> str | None:
     if own is None:
         raise ClusterError(
             f"Ray cannot put its sockets into {default}, whose path is longer than {_LONGEST_SESSION_FOLDER} bytes or "
-            f"cannot be written, nor into {', '.join(_SHORT_FOLDERS)}; set RAY_TMPDIR to a short, writable path"
+            f"cannot be written, nor into {', '.join(_SHORT_FOLDERS)}; set RAY_TMPDIR to a short path you can write"
         )
     return str(own / "ray")
 
