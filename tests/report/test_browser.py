@@ -339,6 +339,7 @@ def test_what_was_decided_is_listed_and_taken_back_by_keys(opened: Any) -> None:
     opened.keyboard.press("d")
     opened.locator("#work-decided summary").focus()
     opened.keyboard.press("Enter")
+    opened.locator("#work-decisions b").nth(1).wait_for()  # the list is drawn when a `details` tells that it is open
     assert opened.locator("#work-decisions b").all_inner_texts() == ["Same", "Different"]
     opened.keyboard.press("Tab")  # to Show
     opened.keyboard.press("Tab")
