@@ -169,7 +169,7 @@ def export(arguments: argparse.Namespace) -> None:
     """Write a finished run for another tool: plain files, what to keep and drop, a graph, a map."""
     from dupq.export import FORMATS, export
 
-    for written in export(arguments.run, arguments.to, arguments.output):
+    for written in export(arguments.run, arguments.to, arguments.output, arguments.since):
         rows = f"{written.rows:>12,} rows  " if written.rows else " " * 19
         print(f"{rows}{written.uri}" + (f"  ({written.note})" if written.note else ""))
     print(f"open it with: {FORMATS[arguments.to].opened_by.format(output=arguments.output)}")

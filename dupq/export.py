@@ -16,7 +16,7 @@ from pyarrow import csv
 
 from dupq import storage, tables
 from dupq.encoders.saved import read_measure
-from dupq.errors import DupqError
+from dupq.errors import DupqError, SettingError
 from dupq.evaluation.verdicts import FORMULA
 from dupq.job.records import check_output
 from dupq.report.digest import digest
@@ -125,14 +125,19 @@ class Format(NamedTuple):
     opened_by: str  # with {output} for the folder
 
 
-def export(run: str, to: str, output: str) -> list[Written]:
+def export(run: str, to: str, output: str, since: str | None = None) -> list[Written]:
     """Write the run at the URI `run` in the format `to` (a key of FORMATS) into the new folder `output` (URI).
+
+    A digest may be `since` another run than the one before (URI).
 
     Each file appears when it is whole; if one cannot be written, the others are removed. Raises DupqError for a run
     that is not finished, a missing table, and an output that exists or is inside the run; StorageError for a file that
     cannot be written.
     """
+    if since is not None and to != "digest":
+        raise SettingError(f"--since: --to {to} writes the whole run; only --to digest compares it with another")
     opened, folder = finished_run(run), storage.absolute(output)
+    write = FORMATS[to].write if since is None else partial(_write_digest, since=finished_run(since))
     if f"{folder}/".startswith(f"{opened.uri}/"):
         raise DupqError(f"{folder}: is inside the run, which must stay as it is; give another --output")
     if storage.exists(folder):
@@ -141,7 +146,7 @@ def export(run: str, to: str, output: str) -> list[Written]:
     try:
         views = {name: getattr(opened, name).dataset for name in ("pairs", "clusters", "questions")}
         with open_queries(opened, views) as queries:
-            return [*FORMATS[to].write(opened, queries, folder)]
+            return [*write(opened, queries, folder)]
     except BaseException:
         storage.delete_folder(folder)
         raise
@@ -288,9 +293,9 @@ def _vectors(embeddings: TableView) -> Iterator[tuple[pa.Table, np.ndarray]]:
         yield table.select(["site", "question_id"]), values.reshape(len(table), table["embedding"].type.list_size)
 
 
-def _write_digest(run: Run, queries: Queries, output: str) -> Iterator[Written]:
+def _write_digest(run: Run, queries: Queries, output: str, since: Run | None = None) -> Iterator[Written]:
     uri = storage.join(output, DIGEST)
-    storage.write_bytes(uri, digest(run, queries).encode())
+    storage.write_bytes(uri, digest(run, queries, since).encode())
     yield Written(uri, 0)
 
 

@@ -21,7 +21,6 @@ from dupq.api.encoders import TextEncoder, load_encoder
 from dupq.api.inputs import collected, column_of, key_of, keys_in, names_of, text, texts
 from dupq.api.lookup import Decision, Explanation, decided
 from dupq.api.matching import HeldMatcher, Matcher
-from dupq.clusters.identity import changes, read_clusters
 from dupq.errors import DupqError
 from dupq.evaluation.sampling import Estimate, Judged, estimate, judged, read_verdicts, verdicts_of
 from dupq.evaluation.verdicts import COLUMNS, Verdict, format_verdicts, parse_verdicts
@@ -183,9 +182,7 @@ class Run(reader.Run):
         """
         if not isinstance(earlier, reader.Run):
             raise DupqError(f"changes_since: {type(earlier).__name__}; a run that dupq.open_run has opened expected")
-        sites = Sites([*self.metrics["sites"], *earlier.metrics["sites"]])
-        now, before = (read_clusters(run.clusters.source, sites) for run in (self, earlier))
-        return in_memory(f"{self.uri} since {earlier.uri}", changes(now, before, sites))
+        return in_memory(f"{self.uri} since {earlier.uri}", queries.changes_between(self, earlier))
 
     @cached_property
     def review(self) -> TableView:

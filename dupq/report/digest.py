@@ -1,4 +1,4 @@
-"""A run as a page of Markdown to post: the groups that gained most questions since the run that it builds on."""
+"""A run as a page of Markdown to post: the groups that gained most questions since an earlier run."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from dupq.report.explorer import TITLE, is_compared
 from dupq.report.summary import counted
-from dupq.runs.queries import LINK, Queries
+from dupq.runs.queries import LINK, Queries, changes_between
 from dupq.runs.reader import Run, TableRow
 from dupq.tables import CHANGED_CLUSTERS
 
@@ -35,18 +35,25 @@ _TABLE = str.maketrans(_ESCAPES | {"@": "&#64;\u2060", "#": "\\#\u2060"})
 _ADDRESS = str.maketrans({sign: f"%{ord(sign):02X}" for sign in "\\`\"'<>()[]|{} "})
 
 
-def digest(run: Run, tables: Queries) -> str:
-    """Return the page; `tables` has `clusters` and `questions` of the run."""
-    has_earlier, metrics = is_compared(run), run.metrics
+def digest(run: Run, tables: Queries, since: Run | None = None) -> str:
+    """Return the page, since the run `since`, or else the one that `run` builds on.
+
+    `tables` has `clusters` and `questions` of the run.
+    """
+    has_earlier, metrics = since is not None or is_compared(run), run.metrics
     tables.add("cluster_stats", run.cluster_stats.dataset)
-    tables.add("changes", run.changes.dataset if has_earlier else CHANGED_CLUSTERS.empty_table())
+    if since is not None:
+        tables.add("changes", changes_between(run, since))
+    else:
+        tables.add("changes", run.changes.dataset if has_earlier else CHANGED_CLUSTERS.empty_table())
     tables.make(_CHOSEN, has_earlier)
     groups = [list(rows) for _, rows in groupby(tables.rows(_MEMBERS), key=itemgetter("cluster_id"))]
     questions, count = counted(metrics["questions"], "question"), counted(metrics["clusters"], "group")
     line = f"{metrics['questions_in_clusters']:,} of {questions} are in {count} of duplicates."
     if has_earlier:
         changed = ", ".join(f"{row['groups']:,} {row['kind']}" for row in tables.rows(_KINDS))
-        line += f" Since the run before: {changed or 'no group has changed'}."
+        earlier = "the run before" if since is None else f"run {since.uri.rpartition('/')[2]}"
+        line += f" Since {earlier}: {changed or 'no group has changed'}."
     shown = [line for number, rows in enumerate(groups, 1) for line in ("", *_group(number, rows))]
     return "\n".join(["# Duplicate questions", "", line, *shown, ""])
 

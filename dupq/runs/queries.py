@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import objects, storage
+from dupq.clusters.identity import changes, read_clusters
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation import sampling
 from dupq.evaluation.sampling import read_verdicts
@@ -225,3 +226,9 @@ def estimated(uri: str, runs: str) -> dict[str, object] | None:
     values = {name: getattr(estimate, name) for name in ("precision", "recall", "duplicates")}
     counts = {"judged": estimate.judged, "unsure": estimate.unsure, "on_other_pairs": elsewhere}
     return {"run_id": run_id, **{name: value and value._asdict() for name, value in values.items()}, **counts}
+
+
+def changes_between(run: Run, earlier: Run) -> pa.Table:
+    """Return what became of the clusters of an earlier run: CHANGED_CLUSTERS. Memory: the clusters of both runs."""
+    sites = Sites([*run.metrics["sites"], *earlier.metrics["sites"]])
+    return changes(*(read_clusters(one.clusters.source, sites) for one in (run, earlier)), sites)

@@ -12,7 +12,9 @@ import pytest
 from inline import without_ray
 
 from dupq.api.runs import Run
+from dupq.errors import SettingError
 from dupq.evaluation.verdicts import Verdict, format_verdicts, parse_verdicts
+from dupq.export import DIGEST, export
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.report.summary import summary
 from dupq.runs.reader import Key, ends_of
@@ -136,6 +138,18 @@ def test_the_sheet_is_the_table_to_be_filled_in(nights: Nights) -> None:
     filled = [[*line[:5], "same", *line[6:]] for line in lines]
     judged = "".join("\t".join(line) + "\n" for line in [header, *filled])
     assert [ends_of(row._asdict()) for row in parse_verdicts(judged, "")] == [ends_of(row) for row in rows]
+
+
+def test_a_digest_since_any_earlier_run_is_the_one_of_a_run_that_builds_on_it(nights: Nights, tmp_path: Path) -> None:
+    pages = []
+    for number, since in enumerate((None, nights.first.uri, nights.second.uri)):
+        export(nights.second.uri, "digest", str(tmp_path / str(number)), since)
+        pages.append((tmp_path / str(number) / DIGEST).read_text())
+    before, first, itself = pages
+    assert first == before.replace("the run before", f"run {Path(nights.first.uri).name}") != before
+    assert "no group has changed" in itself
+    with pytest.raises(SettingError, match="--since: --to csv writes the whole run"):
+        export(nights.second.uri, "csv", str(tmp_path / "csv"), nights.first.uri)
 
 
 @without_ray()
