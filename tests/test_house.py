@@ -83,7 +83,7 @@ INTERFACE = {
     },
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick", "--gpus"},
     "report": {"--run"},
-    "export": {"--run", "--to", "--output"},
+    "export": {"--run", "--to", "--output", "--since"},
     "plan": {"--questions", "--run", "--json"},
     "from_dump": {"--dump", "--output", "--preset", "--truth", "--reranker", "--gpus", "--site", *TABLE, *JUDGE}
     | {"--links", "--verdicts", "--precision", "--previous", *SCOPES},
