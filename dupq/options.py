@@ -198,7 +198,7 @@ def export(parser: Parser) -> None:
     add_run(parser)
     parser.add_argument("--to", choices=formats, help="the format (docs/export.md)", required=True)
     parser.add_uri("--output", "the new folder; it must not exist yet", required=True)
-    parser.add_uri("--since", "of a digest: the earlier run to compare with; default: the --previous run of dedup")
+    parser.add_uri("--since", "of a digest: the earlier run to compare with; default: the run that it builds on")
 
 
 def plan(parser: Parser) -> None:
