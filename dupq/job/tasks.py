@@ -152,8 +152,13 @@ def run_tasks(
     its own progress. Raises ClusterError if the workers of a call die repeatedly, or if no node is large enough.
     """
     began = time.monotonic()
+    line = Line(label, len(calls), is_shown=not part_of)
+    line.show(0)
     if cluster.is_in_process():
-        outcomes = [recorded(work, *call) for call in calls]
+        outcomes = []
+        for call in calls:
+            outcomes.append(recorded(work, *call))
+            line.show(len(outcomes), outcomes[-1][1])
     else:
         if not cluster.may_grow():
             cluster.check_fits(label, 1, min(gpus, 1))
@@ -165,7 +170,7 @@ def run_tasks(
             _Task(part_of or f"{label}: {name}", shard, call)
             for name, shard, call in zip(names, of_shards, calls, strict=True)
         ]
-        outcomes = _run_on_ray(label, work, tasks, gpus, Line(label, len(tasks), is_shown=not part_of))
+        outcomes = _run_on_ray(label, work, tasks, gpus, line)
     return replace(summarise(outcomes), steps={label: time.monotonic() - began})
 
 
@@ -176,7 +181,6 @@ def _run_on_ray(
     # a cluster that may grow does so for the tasks that wait in Ray, so it is given all of them
     window = gpus or (len(tasks) if cluster.may_grow() else _AHEAD * cluster.cpus())
     idle_seconds, largest_mb = 0, 0.0
-    line.show(0)
     try:
         while waiting or running:
             while waiting and len(running) < window:

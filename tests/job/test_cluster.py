@@ -11,7 +11,7 @@ import ray
 from ray._private.utils import check_version_info
 
 from dupq.errors import ClusterError, SettingError
-from dupq.job import cluster
+from dupq.job import cluster, progress
 from dupq.job.cluster import failure_at
 from dupq.job.tasks import result_of, run_tasks, start, start_stream
 
@@ -64,15 +64,19 @@ def test_a_cluster_of_another_ray_or_python_is_one_line(monkeypatch: pytest.Monk
 def test_without_ray_tasks_run_in_this_process_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_here", None)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    told: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(progress, "tell", lambda *step: told.append(step))
     cluster.connect("none")
     done: list[int] = []
 
     def work(number: int) -> dict[str, int]:
+        assert told[-1] == ("some", number, 5)
         done.append(number)
         return {"rows_out": os.getpid()}
 
     report = run_tasks("some", work, [(number,) for number in range(5)])
     assert (done, report.tasks, report.rows_out) == ([*range(5)], 5, 5 * os.getpid())
+    assert told[-1] == ("some", 5, 5)
     assert result_of(start(work, 7)) == {"rows_out": os.getpid()}
     assert [result_of(one) for one in start_stream(lambda: iter("ab"))] == ["a", "b"]
     assert cluster.gpus() == 0
