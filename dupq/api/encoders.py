@@ -77,8 +77,6 @@ class TextEncoder:
 
     def weighed(self, left: tuple[str, str], right: tuple[str, str]) -> Weighed:
         """Return the score of two questions (title, body as HTML), and what each word adds to it."""
-        if any(not isinstance(side, (tuple, list)) or len(side) != 2 for side in (left, right)):
-            raise DupqError("weighed: two questions expected, each as (title, body_html)")
         titles, bodies = zip(left, right, strict=True)
         both = Embeddings(np.arange(2), *self.encode_whole(titles, bodies))
         score, dense, words = explain_score(self.measure, both, 0, 1)

@@ -1,36 +1,30 @@
 """The report's charts, and the counts behind them: pairs by source and probability, and what other thresholds give.
 
-Charts are bars in tables (macros.html.jinja), and an SVG of a training's learning curve. Colours are classes of the
-page, so a chart follows its light and dark scheme and prints. Each bar has its value as text: nothing is shown by
-length or colour alone. A chart whose numbers the run lacks has no bars, and the page leaves it out.
+Charts are bars in tables (macros.html.jinja). Colours are classes of the page, so a chart follows its light and dark
+scheme and prints. Each bar has its value as text: nothing is shown by length or colour alone. A chart whose numbers the
+run lacks has no bars, and the page leaves it out.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from markupsafe import Markup
 
 from dupq.clusters.components import connected
 from dupq.job.records import Measures, Metrics
-from dupq.report.summary import counted, number, score, share, words
+from dupq.report.summary import counted, number, score, share
 from dupq.runs.reader import Run
 from dupq.runs.scoring import ENDS
 from dupq.text.keys import Sites
-
-if TYPE_CHECKING:
-    from dupq.training.checkpoints import Epoch
 
 SOURCES = ("exact", "near_duplicate", "encoder", "known_link", "verdict")
 ENCODER = SOURCES.index("encoder")
 STEPS = 100  # of probability
 LOWEST = 10  # step of the slider: below it, pairs that are hardly ever duplicates join nearly everything
 PAIRS = 4_000_000  # in memory at most: those that always join, then the most probable
-SITES = 20  # shown in recall by site
 FEWEST = 10  # pairs in a bar of reliability
 _TENTHS = 10
 _SIZES = (2, 3, 4, 5, 10, 20, 50, 100, 1_000, math.inf)
@@ -43,17 +37,6 @@ _FUNNEL = [
     ("clusters", "Clusters", "three"),
     ("questions_in_clusters", "Questions in clusters", "one"),
 ]
-NAMES = {  # measures of an epoch; the first that a training has chooses the best
-    "development_map": "development MAP",
-    "development_body_map": "development MAP of titles and their bodies",
-}
-_CURVE = (
-    '<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 720 {height}"><title>Learning curve</title>'
-    "<desc>{description}</desc><style>svg {{ background: #fff; font: 13px system-ui, sans-serif }} "
-    "polyline {{ fill: none; stroke: #0b6bcb; stroke-width: 2 }} circle {{ fill: #0b6bcb }} .best {{ fill: #b3261e }}"
-    "</style>{panels}</svg>\n"
-)
-_PANEL, _TOP, _LEFT, _ACROSS, _UP = 260, 50, 70, 620, 170  # pixels: a panel's height, and the area of its curve
 
 
 def steps_of(probabilities: np.ndarray) -> np.ndarray:
@@ -180,15 +163,6 @@ def funnel(metrics: Metrics) -> list[Bar]:
     return bars
 
 
-def nearest(links: Measures) -> list[Bar]:
-    """Return how many known duplicates are among the nearest questions of each other."""
-    shares = links.get("among_nearest") or {}
-    return [
-        Bar(f"among the first {n}" if n != "1" else "first", value, share(value))
-        for n, value in sorted(shares.items(), key=lambda item: int(item[0]))
-    ]
-
-
 def reliability(links: Measures) -> list[Bar]:
     """Return the mean probability of pairs with a test question, beside the share of them that is linked."""
     bins = links.get("calibration") or {}
@@ -232,17 +206,6 @@ def where_lost(links: Measures) -> dict[str, float]:
     }
 
 
-def recall_by_site(links: Measures) -> list[Bar]:
-    """Return the share of the test links in one cluster by the left question's site, for the sites with most links."""
-    sites = links.get("by_site") or {}
-    if len(sites) < 2:
-        return []
-    return [
-        Bar(name, row["in_one_cluster"], f"{share(row['in_one_cluster'])} of {counted(row['links'], 'link')}")
-        for name, row in sorted(sites.items(), key=lambda site: (-site[1]["links"], site[0]))[:SITES]
-    ]
-
-
 def probabilities(counts: Counts, threshold: float) -> list[Bar]:
     """Return how many of the encoder's pairs have each tenth of probability; lengths are logarithms of the counts."""
     tenths = [column[ENCODER].reshape(_TENTHS, -1).sum(axis=1).tolist() for column in (counts.pairs, counts.known)]
@@ -255,12 +218,6 @@ def probabilities(counts: Counts, threshold: float) -> list[Bar]:
         texts += [f"threshold {score(threshold)}"] * (tenth == own)
         bars.append(Bar(label, math.log1p(pairs), ", ".join(texts)))
     return bars
-
-
-def planted(kinds: Mapping[str, Measures]) -> list[Bar]:
-    """Return how many of the pairs that were planted into the archive are in one cluster."""
-    shares = {kind: measures["same_cluster"] for kind, measures in kinds.items()}
-    return [Bar(words(kind), value, share(value)) for kind, value in shares.items()]
 
 
 def cluster_sizes(run: Run) -> list[Bar]:
@@ -277,35 +234,3 @@ def _range(left: float, right: float) -> str:
         return f"{left:,.0f} questions or more"
     return f"{left:,.0f} questions" if right - left == 1 else f"{left:,.0f} to {right - 1:,.0f} questions"
 
-
-def picture(curve: Sequence["Epoch"]) -> str:
-    """Return an SVG file with the measure that chooses the best epoch (one of NAMES) and the loss of each epoch."""
-    rows = [dict[str, Any](row) for row in curve]
-    measure = next((name for name in NAMES if any(row.get(name) is not None for row in rows)), None)
-    best, choice = rows[-1], "the last one is kept"
-    if measure is not None:
-        best = max(rows, key=lambda row: row[measure])
-        choice = f"the best is epoch {best['epoch']}, {NAMES[measure]} {best[measure]:.3f}"
-    names = [name for name in (measure, "loss") if name is not None]
-    panels = Markup("").join(_panel(name, rows, best, number * _PANEL) for number, name in enumerate(names))
-    description = f"{counted(len(rows), 'epoch')}; {choice}."
-    return Markup(_CURVE).format(height=len(names) * _PANEL, description=description, panels=panels)
-
-
-def _panel(name: str, rows: list[dict[str, Any]], best: dict[str, Any], top: int) -> Markup:
-    """Draw one measure over the epochs, from 0 at the foot to its highest value at the top."""
-    highest = max(1e-9, *(row[name] for row in rows))
-    points = [
-        (_LEFT + _ACROSS * index / max(1, len(rows) - 1), top + _TOP + _UP * (1 - row[name] / highest))
-        for index, row in enumerate(rows)
-    ]
-    dots = Markup("").join(
-        Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="4"><title>epoch {}: {:.4f}</title></circle>').format(
-            "best" if row is best else "dot", x, y, row["epoch"], row[name]
-        )
-        for row, (x, y) in zip(rows, points, strict=True)
-    )
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return Markup(
-        '<text x="{}" y="{}">{}: {:.3g} at the top, 0 at the foot; epochs {} to {}</text><polyline points="{}"/>{}'
-    ).format(_LEFT, top + 30, NAMES.get(name, name), highest, rows[0]["epoch"], rows[-1]["epoch"], line, dots)

@@ -253,15 +253,12 @@ def to_judge(
 
 def run_data(run: Run) -> dict[str, object]:
     """Return what the scripts read of a run, whichever clusters are shown."""
-    bins = (run.metrics["links"] or {}).get("calibration") or {}
-    columns = (bins.get(name) or [] for name in ("mean_probability", "share_right", "pairs"))
     return {
         "run": run.manifest["run_id"],
         "threshold": run.metrics["threshold"],
         "shingle": run.settings.near_duplicates.shingle_size,
         "meaning": [TITLE_OVERLAP, TEXT_OVERLAP],
         "compared": is_compared(run),
-        "bins": [[round(value, 4) for value in row] for row in zip(*columns, strict=True)],  # ranges of probability
     }
 
 

@@ -16,7 +16,7 @@ _GROWTH = {"neighbours": 1.9, "beyond_lists": 1.7, "pairs": 1.2}
 _FEW = 50_000  # questions: most of a smaller run's time is start-up
 _MOST = 100  # times the questions planned from; growth was measured over a factor of ten
 # benchmarks/results/scale-1000000-2026-11-28.json: a million made questions on two cores; seconds, and MB of a task
-_SHIPPED = {
+_SHIPPED_STAGES = {
     "inputs": (0.8, 224),
     "texts": (82.6, 1297),
     "terms": (4.5, 680),
@@ -33,8 +33,6 @@ _SHIPPED = {
     "evaluate": (3.9, 1070),
     "review": (2.6, 1090),
 }
-_SHIPPED_QUESTIONS = 1_000_000
-_SHIPPED_BYTES = 2_100  # of a finished run's folder, a question (docs/scale.md)
 # Of the reranker on two cores (docs/scale.md): seconds to start and a question, and MB. It reads all of a small site,
 # and at most a third of a large one.
 _READ_START, _READ_SECONDS, _READ_MB, _ALL_READ = 4.0, 0.011, 1000, 2_000
@@ -67,6 +65,10 @@ class _Measured(NamedTuple):
     stages: list[tuple[str, float, float]]  # name, seconds, MB of the largest task
 
 
+# 2,100 bytes a question of a finished run's folder (docs/scale.md)
+_SHIPPED = _Measured(1_000_000, 2.1e9, [(name, seconds, mb) for name, (seconds, mb) in _SHIPPED_STAGES.items()])
+
+
 def plan(run: Run, questions: int) -> Plan:
     """Return what a run over `questions` questions would take. Raises SettingError if `run` is nothing to plan from."""
     if run.manifest["inputs"].get("previous"):
@@ -76,7 +78,7 @@ def plan(run: Run, questions: int) -> Plan:
     if not run.metrics["questions"]:
         raise SettingError(f"--run {run.uri}: it has no questions to plan from; give another run")
     is_small = run.metrics["questions"] < _FEW
-    measured = _shipped() if is_small else _own(run)
+    measured = _SHIPPED if is_small else _own(run)
     growth = questions / measured.questions
     if growth > _MOST:
         raise SettingError(
@@ -101,11 +103,6 @@ def plan(run: Run, questions: int) -> Plan:
         disk_bytes=round(measured.bytes * growth),
         stages=stages,
     )
-
-
-def _shipped() -> _Measured:
-    stages = [(name, seconds, float(mb)) for name, (seconds, mb) in _SHIPPED.items()]
-    return _Measured(_SHIPPED_QUESTIONS, _SHIPPED_BYTES * _SHIPPED_QUESTIONS, stages)
 
 
 def _own(run: Run) -> _Measured:

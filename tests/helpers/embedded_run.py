@@ -2,18 +2,16 @@
 
 import numpy as np
 import pyarrow as pa
-from fabricated_run import COPIES, QUESTIONS, build_run
+from fabricated_run import COPIES, QUESTIONS, build_run, write_encoder
 
 from dupq import storage, tables
-from dupq.encoders.saved import FORMAT
-from dupq.settings import config
 
 DIMENSIONS = 5
 HIGHEST = 2.5  # score
 
 
 def build_embedded_run(folder: str) -> str:
-    run, encoder = build_run(folder), storage.join(folder, "encoder")
+    run = build_run(folder)
     keys = [key for key in QUESTIONS if key != COPIES[1]]
     schema = tables.embeddings(DIMENSIONS, is_lexical=False)
     for part, own in enumerate((keys[1::2], keys[::2])):
@@ -26,17 +24,5 @@ def build_embedded_run(folder: str) -> str:
             "fingerprint": [0] * len(own),
         }
         storage.write_table(storage.join(run, "embeddings", f"part-{part:05}.parquet"), pa.table(rows), schema)
-    description = {
-        "format": FORMAT,
-        "settings": config.to_dict(config.load()),
-        "measure": {"kind": "cosine", "dense": 1.5, "lexical": 1.0},
-        "pair_threshold": None,
-        "fitness": {"questions": 1, "unknown_words": 0.0, "bodies_found": None},
-        "fingerprint": "0",
-        "metrics": {},
-    }
-    storage.write_json(storage.join(encoder, "encoder.json"), description)
-    manifest = storage.read_json(storage.join(run, "manifest.json"))
-    manifest["inputs"]["encoder"] = encoder
-    storage.write_json(storage.join(run, "manifest.json"), manifest)
+    write_encoder(run, storage.join(folder, "encoder"), dense=1.5, lexical=1.0)
     return run

@@ -2,15 +2,25 @@
 
 import numpy as np
 import pyarrow as pa
-from fabricated_run import COPIES, CS, PAIR, QUESTIONS, TITLES, TRAVEL, TRIPLE, Key, build_run, cluster_id
+from fabricated_run import (
+    COPIES,
+    CS,
+    PAIR,
+    QUESTIONS,
+    TITLES,
+    TRAVEL,
+    TRIPLE,
+    Key,
+    build_run,
+    cluster_id,
+    write_encoder,
+)
 from scipy import sparse
 
 from dupq import storage, tables
-from dupq.encoders.saved import FORMAT
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.reader import link
-from dupq.settings import config
 from dupq.stages.embeddings import embeddings_table
 from dupq.text.keys import Sites
 from dupq.text.questions import Vocabulary
@@ -75,14 +85,9 @@ def write_worklist(run: str, work: list[tuple[Key, Key]]) -> None:
 def _write_changes(run: str) -> None:
     kinds = [("new", PAIR), ("gone", None), ("merged", TRIPLE), ("merged", TRIPLE), ("split", TRIPLE)]
     kinds.append(("shrunk", COPIES))
+    shared = {"previous_size": 2, "shared": 1}
     rows = [
-        {
-            "kind": kind,
-            "cluster_id": cluster_id(keys) if keys else None,
-            "size": len(keys or []),
-            "previous_size": 2,
-            "shared": 1,
-        }
+        {"kind": kind, "cluster_id": cluster_id(keys) if keys else None, "size": len(keys or []), **shared}
         for kind, keys in kinds
     ]
     table = pa.Table.from_pylist(rows, tables.CHANGED_CLUSTERS)
@@ -91,16 +96,7 @@ def _write_changes(run: str) -> None:
 
 def _write_encoder(run: str, encoder: str, sites: Sites) -> None:
     """No network: what the report reads of an encoder, and the same vectors and bags, but for one bag."""
-    description = {
-        "format": FORMAT,
-        "settings": config.to_dict(config.load()),
-        "measure": {"kind": "cosine", "dense": 0.75, "lexical": 0.5},
-        "pair_threshold": None,
-        "fitness": {"questions": 1, "unknown_words": 0.0, "bodies_found": None},
-        "fingerprint": "0",
-        "metrics": {},
-    }
-    storage.write_json(storage.join(encoder, "encoder.json"), description)
+    write_encoder(run, encoder, dense=0.75, lexical=0.5)
     storage.write_bytes(storage.join(encoder, "vocabulary.txt"), Vocabulary(WORDS).to_bytes())
     keys = np.sort(np.array([_key(sites, key) for key in QUESTIONS]))
     vectors = np.tile(np.array([[0.6, 0.8]], np.float16), (len(keys), 1))
@@ -109,6 +105,3 @@ def _write_encoder(run: str, encoder: str, sites: Sites) -> None:
     embedded = Embeddings(keys, vectors, sparse.csr_array(bags))
     table = embeddings_table(embedded, sites)
     storage.write_table(storage.join(run, "embeddings", "part-00000.parquet"), table, table.schema)
-    manifest = storage.read_json(storage.join(run, "manifest.json"))
-    manifest["inputs"]["encoder"] = encoder
-    storage.write_json(storage.join(run, "manifest.json"), manifest)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from dupq import storage, tables
+from dupq.encoders.saved import FORMAT
 from dupq.settings import config
 
 CS, TRAVEL, BAD_SITE = "cs.stackexchange.com", "travel.stackexchange.com", 'bad"><script>.com'
@@ -57,6 +58,23 @@ def build_run(folder: str) -> str:
     storage.write_json(storage.join(run, "_SUCCESS"), {"outputs": {}, "finished": "2026-11-21T22:00:00+00:00"})
     storage.write_json(storage.join(folder, "runs", "latest.json"), {"run_id": "fabricated", "run": run})
     return run
+
+
+def write_encoder(run: str, encoder: str, dense: float, lexical: float) -> None:
+    """Write what a run's report reads of an encoder, without a network, and name it in the run's manifest."""
+    description = {
+        "format": FORMAT,
+        "settings": _config(),
+        "measure": {"kind": "cosine", "dense": dense, "lexical": lexical},
+        "pair_threshold": None,
+        "fitness": {"questions": 1, "unknown_words": 0.0, "bodies_found": None},
+        "fingerprint": "0",
+        "metrics": {},
+    }
+    storage.write_json(storage.join(encoder, "encoder.json"), description)
+    manifest = storage.read_json(storage.join(run, "manifest.json"))
+    manifest["inputs"]["encoder"] = encoder
+    storage.write_json(storage.join(run, "manifest.json"), manifest)
 
 
 def _write_in_two(folder: str, name: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
@@ -114,19 +132,10 @@ def _clusters() -> list[dict[str, Any]]:
     for key in QUESTIONS:
         cluster = cluster_of.get(key, [key])
         canonical = cluster[-1]
-        rows.append(
-            {
-                "site": key[0],
-                "question_id": key[1],
-                "cluster_id": cluster_id(cluster),
-                "canonical_site": canonical[0],
-                "canonical_id": canonical[1],
-                "is_canonical": key == canonical,
-                "canonical_reason": "score" if len(cluster) > 1 else None,
-                "cluster_size": len(cluster),
-                "threshold": THRESHOLD,
-            }
-        )
+        names = {"site": key[0], "question_id": key[1], "cluster_id": cluster_id(cluster)}
+        names |= {"canonical_site": canonical[0], "canonical_id": canonical[1], "is_canonical": key == canonical}
+        reason = "score" if len(cluster) > 1 else None
+        rows.append({**names, "canonical_reason": reason, "cluster_size": len(cluster), "threshold": THRESHOLD})
     return rows
 
 
@@ -136,21 +145,24 @@ def cluster_id(cluster: list[Key]) -> str:
 
 
 def _cluster_stats() -> list[dict[str, Any]]:
-    rows = []
-    for cluster in CLUSTERS:
-        inside = [pair["probability"] for pair in _pairs() if (pair["site_left"], pair["question_id_left"]) in cluster]
-        rows.append(
-            {
-                "cluster_id": cluster_id(cluster),
-                "size": len(cluster),
-                "edges": len(inside),
-                "density": 2 * len(inside) / (len(cluster) * (len(cluster) - 1)),
-                "weakest_link": min(inside),
-                "bridges": len(inside) if len(inside) < len(cluster) else 0,
-                "mean_probability": sum(inside) / len(inside),
-            }
-        )
-    return rows
+    return [
+        stats_of(cluster, [pair for pair in _pairs() if (pair["site_left"], pair["question_id_left"]) in cluster])
+        for cluster in CLUSTERS
+    ]
+
+
+def stats_of(cluster: list[Key], edges: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a cluster's row of `cluster_stats`."""
+    values = [row["probability"] for row in edges]
+    return {
+        "cluster_id": cluster_id(cluster),
+        "size": len(cluster),
+        "edges": len(edges),
+        "density": 2 * len(edges) / (len(cluster) * (len(cluster) - 1)),
+        "weakest_link": min(values),
+        "bridges": len(edges) if len(edges) < len(cluster) else 0,
+        "mean_probability": sum(values) / len(values),
+    }
 
 
 def _manifest(questions: str) -> dict[str, Any]:

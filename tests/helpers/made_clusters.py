@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-from fabricated_run import CS, TRAVEL, Key, _pair, build_run
+from fabricated_run import CS, TRAVEL, Key, _pair, build_run, cluster_id, stats_of
 
 from dupq import storage, tables
 from dupq.clusters.identity import KINDS
@@ -25,7 +25,7 @@ def build_many(folder: str, clusters: int = 300, seed: int = 5) -> str:
     _write(f"{run}/clusters", [row for own in members for row in _rows(own)], tables.CLUSTERS)
     edges = [_edges(own, generator) for own in members]
     _write(f"{run}/pairs", [row for own in edges for row in own], tables.PAIRS)
-    _write(f"{run}/cluster_stats", [_stats(*one) for one in zip(members, edges, strict=True)], tables.CLUSTER_STATS)
+    _write(f"{run}/cluster_stats", [stats_of(*one) for one in zip(members, edges, strict=True)], tables.CLUSTER_STATS)
     changed = [_change(own, str(generator.choice(KINDS))) for own in members[::4]]
     _write(f"{run}/changes", changed, tables.CHANGED_CLUSTERS)
     for site in (CS, TRAVEL):
@@ -41,13 +41,14 @@ def _write(folder: str, rows: list[dict], schema: pa.Schema) -> None:
         storage.write_table(storage.join(folder, f"part-{part:05}.parquet"), table, schema)
 
 
-def _name(own: list[Key]) -> str:
-    return f"{own[0][0]}/{own[0][1]}"
-
-
 def _rows(own: list[Key]) -> list[dict]:
     first = own[len(own) // 2]
-    shared = {"cluster_id": _name(own), "canonical_site": first[0], "canonical_id": first[1], "canonical_reason": "age"}
+    shared = {
+        "cluster_id": cluster_id(own),
+        "canonical_site": first[0],
+        "canonical_id": first[1],
+        "canonical_reason": "age",
+    }
     shared |= {"cluster_size": len(own), "threshold": 0.5}
     return [{"site": key[0], "question_id": key[1], "is_canonical": key == first, **shared} for key in own]
 
@@ -65,15 +66,8 @@ def _edges(own: list[Key], generator: np.random.Generator) -> list[dict]:
     return rows
 
 
-def _stats(own: list[Key], edges: list[dict]) -> dict:
-    values = [row["probability"] for row in edges]
-    shared = {"cluster_id": _name(own), "size": len(own), "edges": len(edges), "bridges": 1}
-    density = 2 * len(edges) / (len(own) * (len(own) - 1))
-    return {**shared, "density": density, "weakest_link": min(values), "mean_probability": sum(values) / len(values)}
-
-
 def _change(own: list[Key], kind: str) -> dict:
-    return {"kind": kind, "cluster_id": _name(own), "size": len(own), "previous_size": 1, "shared": 1}
+    return {"kind": kind, "cluster_id": cluster_id(own), "size": len(own), "previous_size": 1, "shared": 1}
 
 
 def _question(number: int, generator: np.random.Generator) -> dict:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from itertools import zip_longest
+from itertools import combinations, zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from explored_run import ASKED, build_explored_run
-from fabricated_run import BAD_SITE, CS, LARGE, PAIR, QUESTIONS, TITLES, TRAVEL, TRIPLE, cluster_id
+from fabricated_run import BAD_SITE, CS, LARGE, PAIR, QUESTIONS, TITLES, TRIPLE, cluster_id
 from lxml import html
 from made_clusters import build_many
 
@@ -97,39 +97,19 @@ def test_scripts_make_no_markup_of_data() -> None:
     assert "fetch(" not in page.page_script()  # what the report holds asks for nothing
 
 
-def test_clusters_begin_with_their_canonical_question(data: dict) -> None:
+def test_a_cluster_has_its_questions_its_pairs_with_the_evidence_and_its_changes(data: dict) -> None:
     assert {one["id"] for one in data["clusters"]} == {cluster_id(c) for c in (LARGE, TRIPLE, PAIR, [(BAD_SITE, 1)])}
-    assert keys_of(data, cluster(data, TRIPLE)["questions"]) == [TRIPLE[2], TRIPLE[0], TRIPLE[1]]
-    assert cluster(data, TRIPLE)["reason"] == "score"
-
-
-def test_pairs_name_their_questions_by_place_with_the_evidence(data: dict) -> None:
-    found = {tuple(pair["ends"]): pair for pair in cluster(data, TRIPLE)["pairs"]}
-    assert {ends: pair["source"] for ends, pair in found.items()} == {
-        (0, 1): "known_link",
-        (0, 2): "encoder",
-        (1, 2): "encoder",
-    }
+    triple = cluster(data, TRIPLE)
+    assert keys_of(data, triple["questions"]) == [TRIPLE[2], TRIPLE[0], TRIPLE[1]]  # the canonical one first
+    assert (triple["reason"], triple["changes"]) == ("score", ["merged", "split"])
+    assert data["compared"]
+    assert (cluster(data, PAIR)["changes"], cluster(data, LARGE)["changes"]) == (["new"], [])
+    found = {tuple(pair["ends"]): pair for pair in triple["pairs"]}
+    sources = {ends: pair["source"] for ends, pair in found.items()}
+    assert sources == {(0, 1): "known_link", (0, 2): "encoder", (1, 2): "encoder"}
     assert found[0, 2]["known"]
     assert found[0, 2]["probability"] == 0.88
     assert found[0, 2]["evidence"].startswith("titles share")
-
-
-def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> None:
-    own = build_explored_run(str(tmp_path))
-    manifest = storage.read_json(storage.join(own, "manifest.json"))
-    manifest["inputs"]["questions"] += f"/site={CS}"
-    storage.write_json(storage.join(own, "manifest.json"), manifest)
-    rows = open_run(own).question_rows({(CS, 1), (TRAVEL, 5)}, explorer.TEXT)
-    texts = explorer.texts_of(row for _, row in rows)
-    assert {key: text.title for key, text in texts.items()} == {(CS, 1): TITLES[(CS, 1)]}
-
-
-def test_changes_since_the_last_run_are_told(data: dict) -> None:
-    assert data["compared"]
-    assert cluster(data, PAIR)["changes"] == ["new"]
-    assert cluster(data, TRIPLE)["changes"] == ["merged", "split"]
-    assert cluster(data, LARGE)["changes"] == []
 
 
 def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -> None:
@@ -138,22 +118,19 @@ def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -
     assert [asked[2] for asked in data["review"]] == ["", "", "", "unsure"]
 
 
-def test_a_run_beyond_the_budget_is_shown_in_part(run: str) -> None:
+def text_of(run: str, section: str) -> str:
+    return " ".join(html.fromstring(page.render(run)).get_element_by_id(section).text_content().split())
+
+
+def test_a_run_beyond_the_budget_is_shown_in_part_and_says_so(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     small = explorer_data(open_run(run), budget=3_000)
     assert 0 < len(small["clusters"]) < 4
-    places = {place for one in small["clusters"] for place in one["questions"]} | {
-        p for r in small["review"] for p in r[:2]
-    }
+    places = {place for one in small["clusters"] for place in one["questions"]}
+    places |= {place for row in small["review"] for place in row[:2]}
     assert places == set(range(len(small["questions"])))  # none is held that is not shown
-
-
-def test_the_page_says_how_much_of_the_run_it_holds(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def text() -> str:
-        return " ".join(html.fromstring(page.render(run)).get_element_by_id("explore").text_content().split())
-
-    assert "All 4 clusters of the run are here." in text()
+    assert "All 4 clusters of the run are here." in text_of(run, "explore")
     monkeypatch.setattr(page, "explorer_data", partial(explorer_data, budget=3_000))
-    assert "of the run's 4 clusters are here" in text()
+    assert "of the run's 4 clusters are here" in text_of(run, "explore")
 
 
 def by_turns(run: str) -> list[str]:
@@ -189,20 +166,14 @@ def test_telling_clusters_are_taken_in_turn(run: str, tmp_path: Path, monkeypatc
         monkeypatch.undo()
 
 
+def pair(left: int, right: int, source: str, probability: float) -> dict:
+    ends = {"site_left": CS, "question_id_left": left, "site_right": CS, "question_id_right": right}
+    return {**ends, "source": source, "probability": probability}
+
+
 def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_probable() -> None:
     generator = np.random.default_rng(7)
-    rows = [
-        {
-            "site_left": CS,
-            "question_id_left": left,
-            "site_right": CS,
-            "question_id_right": right,
-            "probability": float(generator.random()),
-            "source": "encoder",
-        }
-        for left in range(30)
-        for right in range(left + 1, 30)
-    ]
+    rows = [pair(*ends, "encoder", float(generator.random())) for ends in combinations(range(30), 2)]
     rows.sort(key=lambda row: row["probability"])
     shown = explorer.telling(rows)
     assert len(shown) == explorer.PAIRS < len(rows)
@@ -212,38 +183,24 @@ def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_proba
     assert shown[0] == rows[0]
 
 
-def test_an_excerpt_is_the_beginning_and_ends_in_no_unfinished_tag() -> None:
+def test_an_excerpt_is_the_beginning_as_plain_text_and_ends_in_no_unfinished_tag() -> None:
+    body = "<p>See <a href='javascript:alert(1)'>this</a> &lt;b&gt;</p><pre><code>x = 1</code></pre>"
+    assert explorer.excerpt(body) == "See [link] <b> x = 1"
     for long in ("<p>" + "word " * 5_000, "a <b>word</b> " * 600 + "<i" * 4_000):
         assert len(explorer.excerpt(long)) == explorer.EXCERPT + 1
     body = "<p>word</p>" + " " * (explorer._HTML - 20) + "<a href='somewhere'>this</a>" + " " * 100
     assert explorer.excerpt(body) == "word…"
 
 
-def test_an_excerpt_is_plain_text_of_limited_length() -> None:
-    body = "<p>See <a href='javascript:alert(1)'>this</a> &lt;b&gt;</p><pre><code>x = 1</code></pre>"
-    assert explorer.excerpt(body) == "See [link] <b> x = 1"
-    long = explorer.excerpt("<p>word</p>" * 5_000)
-    assert long.endswith("…")
-    assert len(long) == explorer.EXCERPT + 1
-
-
 def random_pairs(seed: int) -> list[dict]:
     generator = np.random.default_rng(seed)
     ends = np.sort(generator.integers(1, 60, (80, 2)), axis=1)
     ends = ends[ends[:, 0] < ends[:, 1]]
-    is_near = generator.random(len(ends)) < 0.1
+    is_near, near = generator.random(len(ends)) < 0.1, ("near_duplicate", 1.0)
     return [
-        {
-            "site_left": CS,
-            "question_id_left": left,
-            "site_right": CS,
-            "question_id_right": right,
-            "source": "near_duplicate" if near else "encoder",
-            "probability": 1.0 if near else round(0.95 * float(generator.random()), 2),
-            "joined": near,
-            "known_link": bool(left % 3 == 0),
-        }
-        for (left, right), near in zip(ends.tolist(), is_near.tolist(), strict=True)
+        {**pair(*both, *found), "joined": found == near, "known_link": both[0] % 3 == 0}
+        for both, is_one in zip(ends.tolist(), is_near.tolist(), strict=True)
+        for found in [near if is_one else ("encoder", round(0.95 * float(generator.random()), 2))]
     ]
 
 
@@ -285,12 +242,7 @@ def test_no_more_pairs_are_held_than_there_is_room_for(monkeypatch: pytest.Monke
     steps = [int(100 * row["probability"] + 1e-6) if row["source"] == "encoder" else 100 for row in rows]
     assert sum(step >= first for step in steps) <= 40 < sum(step >= first - 1 for step in steps)
     assert found["left_out"] == sum(10 <= step < first for step in steps)
-
-
-def test_a_run_with_too_many_pairs_at_every_step_has_no_slider(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts, "PAIRS", 2)
-    rows = random_pairs(0)
-    assert sum(row["joined"] for row in rows) > 2
+    monkeypatch.setattr(charts, "PAIRS", 2)  # too few for those that always join
     assert survey(rows) is None
 
 
@@ -302,13 +254,10 @@ def test_the_slider_says_where_it_begins_and_what_is_left_out(
     metrics = storage.read_json(storage.join(one, "metrics.json"))
     storage.write_json(storage.join(one, "metrics.json"), {**metrics, "threshold": own})
 
-    def text() -> str:
-        return " ".join(html.fromstring(page.render(one)).get_element_by_id("another").text_content().split())
-
-    assert said in text()
-    assert "too many for this page" not in text()
+    assert said in text_of(one, "another")
+    assert "too many for this page" not in text_of(one, "another")
     monkeypatch.setattr(charts, "PAIRS", 30)
-    assert "Below 0.42 is 1 more pair" in text()
+    assert "Below 0.42 is 1 more pair" in text_of(one, "another")
 
 
 def test_a_run_without_an_encoder_or_an_archive_has_an_explorer(run: str, tmp_path: Path) -> None:

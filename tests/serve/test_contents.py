@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from explored_run import WORK, build_explored_run
-from fabricated_run import CS, LARGE, TITLES, TRAVEL, TRIPLE, cluster_id
+from fabricated_run import CS, TITLES, TRAVEL, TRIPLE, cluster_id
 from lxml import html
 from made_clusters import build_many
 
@@ -81,10 +81,8 @@ def all_pages(held: Contents, asked: dict[str, str]) -> list[dict]:
 
 
 def in_meaning(pair: dict) -> bool:
-    is_low = (pair["title_overlap"] or 1) < explorer.TITLE_OVERLAP and (
-        pair["text_overlap"] or 1
-    ) < explorer.TEXT_OVERLAP
-    return pair["source"] == "encoder" and is_low
+    title, text = pair["title_overlap"] or 1, pair["text_overlap"] or 1
+    return pair["source"] == "encoder" and title < explorer.TITLE_OVERLAP and text < explorer.TEXT_OVERLAP
 
 
 FILTERS: list[tuple[dict[str, str], Callable[[dict], bool]]] = [
@@ -92,13 +90,11 @@ FILTERS: list[tuple[dict[str, str], Callable[[dict], bool]]] = [
     ({"search": "tree"}, lambda one: "tree" in one["titles"]),
     ({"search": "TREE مسألة"}, lambda one: "tree" in one["titles"] and "مسألة" in one["titles"]),
     ({"search": "ähr"}, lambda one: "ähr" in one["titles"]),
-    ({"search": "c++"}, lambda one: "c++" in one["titles"]),
     ({"search": '"tree" OR *'}, lambda one: False),
     ({"search": "% _ '"}, lambda one: False),
     ({"search": "10"}, lambda one: any(number == 10 for _, number in one["keys"])),
     ({"search": f"{CS}/10"}, lambda one: (CS, 10) in one["keys"]),
     ({"site": "0"}, lambda one: any(site == 'bad"><script>.com' for site, _ in one["keys"])),
-    ({"site": "1"}, lambda one: any(site == CS for site, _ in one["keys"])),
     ({"size": "two"}, lambda one: one["size"] == 2),
     ({"size": "few"}, lambda one: 3 <= one["size"] <= 5),
     ({"size": "most"}, lambda one: one["size"] > 20),
@@ -114,9 +110,7 @@ FILTERS: list[tuple[dict[str, str], Callable[[dict], bool]]] = [
 
 def test_filters_find_what_the_tables_hold_alone_and_together(many: Contents, facts: list[dict]) -> None:
     counts = []
-    for (one, is_one), (other, is_other) in [(both, FILTERS[0]) for both in FILTERS] + [
-        *product(FILTERS[1:3], FILTERS[-5:])
-    ]:
+    for (one, is_one), (other, is_other) in [*product(FILTERS, FILTERS[:1]), *product(FILTERS[1:3], FILTERS[-5:])]:
         found = [entry["cluster"]["id"] for entry in all_pages(many, one | other)]
         assert len(set(found)) == len(found)
         assert set(found) == {fact["cluster_id"] for fact in facts if is_one(fact) and is_other(fact)}, (one, other)
@@ -125,11 +119,8 @@ def test_filters_find_what_the_tables_hold_alone_and_together(many: Contents, fa
 
 
 def test_orders_hold_over_all_pages(many: Contents, facts: list[dict]) -> None:
-    for sort, column, falls in (
-        ("largest", "size", True),
-        ("least", "weakest_link", False),
-        ("most", "weakest_link", True),
-    ):
+    sorts = {"largest": ("size", True), "least": ("weakest_link", False), "most": ("weakest_link", True)}
+    for sort, (column, falls) in sorts.items():
         values = [entry["cluster"][column] for entry in all_pages(many, {"sort": sort})]
         assert len(values) > 2 * contents.PAGE
         assert values == sorted(values, reverse=falls)
@@ -164,7 +155,9 @@ def test_all_questions_and_pairs_of_a_cluster_come_page_by_page(
             assert ends == [keys[end] for end in pair["ends"]]
 
 
-def test_a_cluster_is_as_in_the_report(explored: Contents) -> None:
+def test_clusters_and_the_slider_are_as_in_the_report(explored: Contents) -> None:
+    held = html.fromstring(report.render(explored.run.uri)).get_element_by_id("run-data").text
+    assert explored.steps({})["steps"] == json.loads(held)["steps"]
     reported = explorer_data(explored.run)
     entries = {entry["cluster"]["id"]: entry["cluster"] for entry in explored.clusters({})["entries"]}
     assert len(entries) == len(reported["clusters"])
@@ -183,11 +176,6 @@ def test_a_cluster_is_as_in_the_report(explored: Contents) -> None:
         assert {name: shown[name] for name in same} == {name: cluster[name] for name in same}
 
 
-def test_the_slider_is_that_of_the_report(explored: Contents) -> None:
-    held = html.fromstring(report.render(explored.run.uri)).get_element_by_id("run-data").text
-    assert explored.steps({})["steps"] == json.loads(held)["steps"]
-
-
 def test_a_question_is_looked_up_with_its_pairs_and_their_probabilities(explored: Contents) -> None:
     found = explored.question({"id": f"{CS}/{TRIPLE[1][1]}"})
     assert (found["cluster"], found["size"]) == (cluster_id(TRIPLE), 3)
@@ -202,13 +190,6 @@ def test_a_question_is_looked_up_with_its_pairs_and_their_probabilities(explored
         with pytest.raises(RequestError, match=said):
             explored.question({"id": wrong})
     assert explored.question({"id": f"{TRAVEL}/5"})["question"]["id"] == 5
-
-
-def test_a_run_on_s3_is_asked_as_one_on_the_disk(s3: str) -> None:
-    with opened(build_explored_run(f"{s3}/served")) as held:
-        shown = held.cluster({"id": cluster_id(LARGE)})
-        assert TITLES[(CS, 1)] in [question["title"] for question in shown["questions"]]
-        assert held.pair({"left": "1.31", "right": "1.32"})["left"]["title"] == TITLES[(CS, 31)]
 
 
 def test_a_question_that_is_gone_from_the_archive_is_said_to_be(tmp_path: Path) -> None:
@@ -291,11 +272,7 @@ PATHS += ["/api/__init__", "/api/run", "/api/_read", "/api/cluster/x", "/api/ver
 
 
 def test_no_path_names_a_file_and_nothing_else_is_answered(explored: Contents) -> None:
-    for method, target in [("GET", path) for path in PATHS] + [
-        ("POST", "/api/clusters"),
-        ("DELETE", "/"),
-        ("PUT", "/"),
-    ]:
+    for method, target in [*product(("GET",), PATHS), ("POST", "/api/clusters"), ("DELETE", "/"), ("PUT", "/")]:
         assert said(ask(explored, method, target, **JSON)) == "nothing is here", target
 
 
@@ -317,67 +294,40 @@ def test_beyond_loopback_the_token_is_asked_for_and_the_host_has_any_name(explor
 @pytest.mark.parametrize(
     ("target", "status", "says"),
     [
-        ("", 400, "a title or a text expected"),
-        ("title=%20&text=", 400, "a title or a text expected"),
-        ("title=a&page=2", 400, "title, text, k expected"),
-        ("title=a&k=0", 400, "k from 1 to 50"),
-        ("title=a&k=51", 400, "k from 1 to 50"),
-        ("title=a&k=-1", 400, "a whole number"),
-        ("title=%ff%fe", 400, "utf-8"),
-        (f"title={'a' * 1_001}", 413, "at most 1,000 characters of title"),
-        (f"title=a&text={'%00' * 20_001}", 413, "20,000 of text"),
+        ("similar?title=%20&text=", 400, "a title or a text expected"),
+        ("similar?title=a&page=2", 400, "title, text, k expected"),
+        ("similar?title=a&k=0", 400, "k from 1 to 50"),
+        ("similar?title=a&k=51", 400, "k from 1 to 50"),
+        ("similar?title=%ff%fe", 400, "utf-8"),
+        (f"similar?title={'a' * 1_001}", 413, "at most 1,000 characters of title"),
+        (f"similar?title=a&text={'%00' * 20_001}", 413, "20,000 of text"),
+        ("api/clusters?sort=id;DROP", 400, "telling, largest, least, most expected"),
+        ("api/clusters?size=huge", 400, "two, few, many, most expected"),
+        ("api/clusters?from=-1", 400, "a whole number"),
+        ("api/clusters?site=' OR 1", 400, "a whole number"),
+        ("api/cluster?id=nothing", 400, "no such cluster"),
+        ("api/pair?left=99.1&right=1.1", 400, "no such site"),
+        ("api/pair?left=1.999999999999999999&right=1.1", 400, "a whole number"),
+        ("api/clusters?" + "&".join(["a=1"] * 40), 400, "fields"),
     ],
 )
-def test_a_question_that_is_none_is_refused(explored: Contents, target: str, status: int, says: str) -> None:
-    refused = ask(explored, "GET", f"/similar?{target}", **HOST)
+def test_a_wrong_request_is_said_in_one_line(explored: Contents, target: str, status: int, says: str) -> None:
+    refused = ask(explored, "GET", f"/{target}", **HOST)
     assert refused.status == status
     assert says in said(refused)
-    assert ask(explored, "POST", f"/similar?{target}", **JSON).status == 404
-
-
-@pytest.mark.parametrize(
-    ("target", "says"),
-    [
-        ("clusters?sort=id;DROP", "telling, largest, least, most expected"),
-        ("clusters?size=huge", "two, few, many, most expected"),
-        ("clusters?from=-1", "a whole number"),
-        ("clusters?site=' OR 1", "a whole number"),
-        ("clusters?from=" + "9" * 30, "a whole number"),
-        ("clusters?search=%ff", "utf-8"),
-        ("cluster?id=nothing", "no such cluster"),
-        ("cluster", "no such cluster"),
-        ("pair?left=99.1&right=1.1", "no such site"),
-        ("pair?left=1.999999999999999999&right=1.1", "a whole number"),
-        ("clusters?" + "&".join(["a=1"] * 40), "fields"),
-    ],
-)
-def test_a_wrong_request_is_said_in_one_line(explored: Contents, target: str, says: str) -> None:
-    refused = ask(explored, "GET", f"/api/{target}", **HOST)
-    assert refused.status == 400
-    assert says in said(refused)
-
-
-def test_a_damaged_archive_is_one_line(tmp_path: Path) -> None:
-    run = build_explored_run(str(tmp_path))
-    with opened(run) as held:
-        for file in storage.list_files(str(tmp_path / "questions"), ".parquet"):
-            storage.write_bytes(file.uri, storage.read_bytes(file.uri)[:100])
-        wrong = ask(held, "GET", "/api/pair?left=1.1&right=1.2", **HOST)
-    assert wrong.status == 500
-    assert f"{run}: cannot be read" in said(wrong)
+    assert ask(explored, "POST", f"/{target}", **JSON).status == 404
 
 
 def test_a_cluster_keeps_its_address_when_its_question_leaves_it_or_the_archive(tmp_path: Path) -> None:
     run = build_explored_run(str(tmp_path))
     name = cluster_id(TRIPLE)
-    for folder, renamed in (("clusters", "a.com/77"), ("cluster_stats", "a.com/77")):
+    renamed = "a.com/77"
+    for folder in ("clusters", "cluster_stats"):
         for file in Path(run, folder).glob("*.parquet"):
             table = pq.read_table(file)
             ids = pc.if_else(pc.equal(table["cluster_id"], name), renamed, table["cluster_id"])
-            pq.write_table(
-                table.set_column(table.schema.get_field_index("cluster_id"), table.schema.field("cluster_id"), ids),
-                file,
-            )
+            place = table.schema.get_field_index("cluster_id")
+            pq.write_table(table.set_column(place, table.schema.field(place), ids), file)
     storage.delete_folder(f"{tmp_path}/questions/site={CS}")
     with opened(run) as held:
         assert [one["cluster"]["id"] for one in held.clusters({"search": "A.com/77"})["entries"]] == ["a.com/77"]

@@ -201,7 +201,6 @@ def asked(port: int, request: bytes) -> bytes:
         ("GET /../../../etc/passwd HTTP/1.1", 404),
         ("GET http://evil.example/ HTTP/1.1", 404),
         ("POST /api/clusters HTTP/1.1", 404),
-        ("GET /similar?title=" + "x" * 1_000_000 + " HTTP/1.1", 414),
         ("GET /similar?title=" + "x" * 30_000 + " HTTP/1.1", 413),
         ("\x00\x01 nonsense HTTP/1.1 twice", 0),  # no version of HTTP: an answer without a head
     ],
@@ -214,11 +213,8 @@ def test_requests_by_hand_are_answered_without_an_echo(served: SimpleNamespace, 
     assert b"evil" not in body
     assert b"nonsense" not in head + body
     if status in (200, 404):
-        for header in (
-            b"Security-Policy: default-src 'none'; frame-ancestors 'none'",
-            b"X-Content-Type-Options: nosniff",
-        ):
-            assert header in head
+        assert b"Security-Policy: default-src 'none'; frame-ancestors 'none'" in head
+        assert b"X-Content-Type-Options: nosniff" in head
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -233,11 +229,7 @@ def test_errors_are_one_line(
     served: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = refused(capsys, "--run", served.run, "--port", str(served.port))
-    assert (
-        taken
-        == f"1 error: --host 127.0.0.1 --port {served.port}: Address already in use; give another one, or --port 0 "
-        "for any that is free\n"
-    )
+    assert taken.startswith(f"1 error: --host 127.0.0.1 --port {served.port}: Address already in use; give another one")
     monkeypatch.delenv("DUPQ_TOKEN", raising=False)
     open_to_all = refused(capsys, "--run", served.run, "--host", "0.0.0.0")
     assert open_to_all.startswith("2 error: --host 0.0.0.0: other machines can reach it; set DUPQ_TOKEN")

@@ -2,7 +2,6 @@
 
 import itertools
 import time
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from dupq.encoders.encoding import build
 from dupq.encoders.protocol import Encoder
 from dupq.errors import DupqError
 from dupq.links import split_links
-from dupq.report.charts import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.training.fit import shown
@@ -133,24 +131,6 @@ def test_where_nothing_is_measured_the_last_epoch_is_the_best() -> None:
     assert best_epoch(curve) == 3
 
 
-def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:
-    maps = [0.1, 0.4, 0.2]
-    curve = [{"epoch": i, "development_map": value, "loss": 1 / i} for i, value in enumerate(maps, 1)]
-    tree = ET.fromstring(picture(curve))
-    name = "{http://www.w3.org/2000/svg}"
-    assert tree.tag == f"{name}svg"
-    assert tree.findtext(f"{name}desc") == "3 epochs; the best is epoch 2, development MAP 0.400."
-    dots = [(dot.get("class"), dot.findtext(f"{name}title")) for dot in tree.iter(f"{name}circle")]
-    assert len(dots) == 6
-    assert ("best", "epoch 2: 0.4000") in dots
-    assert len(list(ET.fromstring(picture(curve[:1])).iter(f"{name}circle"))) == 2
-    unmeasured = ET.fromstring(picture([{**row, "development_map": None} for row in curve]))
-    assert unmeasured.findtext(f"{name}desc") == "3 epochs; the last one is kept."
-    dots = [(dot.get("class"), dot.findtext(f"{name}title")) for dot in unmeasured.iter(f"{name}circle")]
-    assert len(dots) == 3
-    assert ("best", "epoch 3: 0.3333") in dots
-
-
 def test_an_epoch_without_examples_is_told_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Titles alone leave the epochs of titles and bodies nothing; a loss of 0 would look like perfection."""
     row = {"epoch": 1, "loss": 0.0, "development_map": 0.5, "examples": 0}
@@ -172,7 +152,6 @@ def test_where_there_are_no_links_the_best_epoch_is_by_titles_and_bodies() -> No
     ]
     assert best_epoch(curve) == 2
     assert [quality(row)[1] for row in curve] == values
-    assert "the best is epoch 2, development MAP of titles and their bodies 0.700" in picture(curve)
 
 
 def test_a_network_of_fixed_tensors_alone_goes_on(tmp_path: Path) -> None:

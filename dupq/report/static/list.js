@@ -101,9 +101,6 @@ function explorer(run, source) {
   panel.addEventListener('keydown', (event) => {
     if (event.key === 'Escape') list.querySelector('[aria-current]')?.focus();
   });
-  const save = byId('save-list');
-  if (source.sheet) save.addEventListener('click', () => download(`clusters-${run.run}.tsv`, `${source.sheet(state.asked)}\n`));
-  else save.remove();
   if (named) {
     form.elements.search.value = named;
     panel.scrollIntoView({ block: 'center' });

@@ -43,18 +43,15 @@ function sourceOf(run) {
   const entries = run.clusters.map((cluster) => indexed(run, cluster));
   const used = new Set(entries.flatMap((entry) => [...entry.sites]));
   let last = { asked: null, wanted: [] };
-  const wantedOf = (asked) => {
-    if (last.asked === asked) return last.wanted;
-    const wanted = entries.filter((entry) => isWanted(entry, asked));
-    if (SORTS[asked.sort]) wanted.sort((one, other) => SORTS[asked.sort](one.cluster, other.cluster));
-    last = { asked, wanted };
-    return wanted;
-  };
   return {
     count: entries.length,
     sites: run.sites.map((_, place) => place).filter((place) => used.has(place)),
     find(asked, from, open, then) {
-      const wanted = wantedOf(asked);
+      if (last.asked !== asked) {
+        last = { asked, wanted: entries.filter((entry) => isWanted(entry, asked)) };
+        if (SORTS[asked.sort]) last.wanted.sort((one, other) => SORTS[asked.sort](one.cluster, other.cluster));
+      }
+      const { wanted } = last;
       then({ total: wanted.length, entries: wanted.slice(from, from + SHOWN), isOpenFound: wanted.includes(open) });
     },
     cluster({ cluster }, then) {
@@ -62,9 +59,5 @@ function sourceOf(run) {
     },
     compared: (cluster, pair, then) => then(...pair.ends.map((end) => cluster.questions[end]), pair),
     beside: (left, right, then) => then(left, right),
-    // The listed clusters for a spreadsheet, a line per question that the page has; a large cluster has more.
-    sheet: (asked) => ['cluster\tcluster_size\tsite\tquestion_id\ttitle', ...wantedOf(asked).flatMap(({ cluster }) => cluster.questions
-      .map((place) => run.questions[place])
-      .map((one) => [cluster.id, cluster.size, run.sites[one.site].name, quoted(idOf(one)), plain(one.title || '')].join('\t')))].join('\n'),
   };
 }

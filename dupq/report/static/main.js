@@ -1,24 +1,5 @@
 // Set up the page when it opens.
 
-function theme() {
-  const button = byId('theme');
-  const names = ['auto', 'light', 'dark'];
-  const show = (name) => {
-    if (name === 'auto') delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = name;
-    button.textContent = `Colours: ${name}`;
-    button.dataset.name = name;
-  };
-  const kept = remembered('dupq-theme');
-  show(names.includes(kept) ? kept : 'auto');
-  button.hidden = false;
-  button.addEventListener('click', () => {
-    const next = names[(names.indexOf(button.dataset.name) + 1) % names.length];
-    show(next);
-    remember('dupq-theme', next);
-  });
-}
-
 // Scrollable elements can be focused by keys, and are named by the heading before them.
 function reachable() {
   let heading = '';
@@ -37,7 +18,6 @@ function nameIf(box, scrolls, heading) {
 }
 
 function start() {
-  theme();
   const run = JSON.parse(byId('run-data').textContent);
   const source = sourceOf(run);
   // first, as the explorer shows verdict buttons once there is something to judge

@@ -68,17 +68,6 @@ function precisionByRecall(steps) {
   return { figure: at.figure, move: pointed(at, steps.found, steps.expected) };
 }
 
-// The share of linked pairs in each range of probability; the larger a point, the more pairs.
-function reliability(bins, steps) {
-  const at = frame('Pairs that people have linked, by probability', { name: 'probability', low: 0, high: 1, show: percent }, { low: 0, high: 1, show: percent });
-  at.curve('mark', [[0, 0], [1, 1]]);
-  bins.forEach(([said, linked, pairs]) => at.svg.append(
-    drawn('circle', { class: 'two', cx: at.x(said), cy: at.y(linked), r: 2 + Math.log10(1 + pairs) },
-      drawn('title', {}, `${counted(Math.round(pairs), 'pair')} of probability ${score(said)} on average: ${share(linked)} linked`))));
-  const mark = marked(at);
-  return { figure: at.figure, move: (place) => mark(steps.threshold[place]) };
-}
-
 function plotsOf(run) {
   const { steps } = run;
   const plots = [
@@ -86,7 +75,6 @@ function plotsOf(run) {
     byThreshold('Expected precision of the encoder’s pairs', steps, 'expected', percent),
   ];
   if (steps.found) plots.push(precisionByRecall(steps));
-  if (run.bins.length) plots.push(reliability(run.bins, steps));
   return plots;
 }
 

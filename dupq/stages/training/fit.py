@@ -28,7 +28,6 @@ from dupq.job.step import step
 from dupq.job.table import Broadcast, File, Streamed, Table
 from dupq.job.tasks import RETRIES, enter, lost, measured
 from dupq.kinds import JSON
-from dupq.report import charts
 from dupq.settings.config import Settings
 from dupq.settings.sections import TrainingSettings
 from dupq.stages.training.prepare import Prepared, known_in, negative_pool
@@ -47,6 +46,10 @@ _BAGS_A_SECOND, _OTHERS_A_SECOND = 7_000, 700
 _GPU_SECONDS, _GPU_SECONDS_A_STEP = 10.0, 0.03
 _POLL_SECONDS = 2.0  # between two reads of the learning curve
 _CURVE, _CHECKPOINTS, _TOGETHER = "learning_curve.json", "checkpoints", "ray_train"  # in the run's folder
+_MEASURES = {
+    "development_map": "development MAP",
+    "development_body_map": "development MAP of titles and their bodies",
+}
 
 
 class Fitted(NamedTuple):
@@ -322,7 +325,7 @@ def _quality(row: Epoch, curve: list[Epoch]) -> str:
         return ""
     earlier = [quality(other)[1] or 0.0 for other in curve if other["epoch"] < row["epoch"]]
     mark = "  best so far" if value > max(earlier, default=-1.0) else ""
-    return f"  {charts.NAMES[name]} {value:.3f}{mark}"
+    return f"  {_MEASURES[name]} {value:.3f}{mark}"
 
 
 def _seconds(settings: Settings, workers: int, questions: int, pairs: int) -> tuple[float, float]:

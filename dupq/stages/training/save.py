@@ -25,7 +25,6 @@ from dupq.job.tasks import run_tasks
 from dupq.kinds import JSON, columns, streamed
 from dupq.links import KnownDuplicates, Split
 from dupq.neighbours.embeddings import Embeddings
-from dupq.report import charts
 from dupq.settings.config import Settings
 from dupq.stages.training.fit import Fitted
 from dupq.stages.training.prepare import PAIRS, USES, Prepared, known_in
@@ -34,8 +33,6 @@ from dupq.tables import TEXTS
 from dupq.text.keys import Sites, sample_by_hash
 from dupq.training.checkpoints import Epoch, best_epoch, quality
 from dupq.training.pairs import with_random_negatives
-
-PICTURE = "learning_curve.svg"
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,6 @@ def save_encoder(
         "learning_curve": training.curve,
     }
     _write_split(folder, known.split, known.wrong, Sites(training.sites))
-    storage.write_bytes(storage.join(folder, PICTURE), charts.picture(training.curve).encode())
     encoder = saved.SavedEncoder(network, vocabulary, settings, threshold, fitness, metrics)
     description = saved.save_parts(folder, encoder, training.run_id)
     return StepResult(description, {"rows_in": training.questions, "rows_out": 1})
@@ -165,7 +161,7 @@ def publish(encoder: str, output: str) -> str:
 
 
 def _publish(source: str, folder: str) -> Counts:
-    for file in (*reversed(saved.FILES), PICTURE):  # the description after what it describes: it is read first
+    for file in reversed(saved.FILES):  # the description after what it describes: it is read first
         content, target = storage.read_bytes(storage.join(source, file)), storage.join(folder, file)
         if not storage.exists(target) or storage.read_bytes(target) != content:
             storage.write_bytes(target, content)
