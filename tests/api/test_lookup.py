@@ -3,6 +3,7 @@
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
@@ -13,16 +14,18 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 import dupq
+from dupq import storage, tables
 from dupq.api.runs import Run
 from dupq.clusters.calibration import FEATURES, KINDS
 from dupq.clusters.evidence import UNLISTED
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.verdicts import Verdict, last_verdicts
-from dupq.report.explorer import explorer_data
-from dupq.runs.queries import open_queries
+from dupq.export import export
+from dupq.report.explorer import explorer_data, open_tables
+from dupq.runs.reader import ends_of
 from dupq.runs.scoring import inserted
 from dupq.serve.contents import Contents
-from dupq.text.questions import question_text
+from dupq.text.keys import Sites
 
 SITE = "sample.stackexchange.com"
 
@@ -74,8 +77,7 @@ def test_the_server_answers_many_at_once_as_match_does_alone(run: Run, small_run
     hostile = ("<script>alert(1)</script>", "\0", "\u202e\ufeff\U0001f914", "?")
     texts += [{"title": title, "text": ""} for title in hostile]
     texts += [{"title": "How do I bake bread?", "text": "<p>" * 6_000}, {"title": "", "text": "\0 " * 10_000}]
-    tables = {name: getattr(run, name).dataset for name in ("pairs", "clusters", "questions")}
-    with open_queries(run, tables) as found, ThreadPoolExecutor(8) as threads:
+    with open_tables(run) as found, ThreadPoolExecutor(8) as threads:
         contents = Contents(run, found)
         answers = list(threads.map(lambda text: contents.similar({**text, "k": "4"})["questions"], texts))
     for text, answer in zip(texts, answers, strict=True):
@@ -101,15 +103,14 @@ def test_a_new_text_has_the_place_that_it_would_have_in_a_list(scores: list[floa
 def test_the_evidence_of_a_pair_adds_up_to_its_probability(run: Run) -> None:
     rows = run.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()
     for row in rows[:: max(1, len(rows) // 40)]:
-        ends = [(row[f"site_{side}"], row[f"question_id_{side}"]) for side in ("left", "right")]
-        found = run.explain(*ends).evidence
+        found = run.explain(*ends_of(row)).evidence
         assert found.pop("a reranker's reading") == pytest.approx(0, abs=1e-3)
         assert expit(sum(found.values())) == pytest.approx(row["probability"], abs=1e-5)
     assert set(KINDS) == set(found)
     assert sorted(name for names in KINDS.values() for name in names) == sorted(FEATURES)
     near = run.pairs.arrow(filter=[("source", "=", "near_duplicate")]).to_pylist()[0]
     with pytest.raises(DupqError, match="no candidate pair of the encoder"):
-        run.explain(*((near[f"site_{side}"], near[f"question_id_{side}"]) for side in ("left", "right"))).evidence  # noqa: B018
+        run.explain(*ends_of(near)).evidence  # noqa: B018
 
 
 def test_the_report_and_the_server_show_what_the_evidence_of_a_pair_adds(small_runs) -> None:
@@ -122,26 +123,29 @@ def test_the_report_and_the_server_show_what_the_evidence_of_a_pair_adds(small_r
     cluster, pair = pairs[0]
     ends = (data["questions"][cluster["questions"][end]] for end in pair["ends"])
     asked = {side: f"0.{question['id']}" for side, question in zip(("left", "right"), ends, strict=True)}
-    tables = {name: getattr(run, name).dataset for name in ("pairs", "clusters", "questions")}
-    with open_queries(run, tables) as found:
+    with open_tables(run) as found:
         assert Contents(run, found).odds(asked) == {"odds": pair["odds"]}
 
 
+def with_questions(run: str, copy: Path, questions: str) -> Run:
+    """Open a copy of a run that names other questions."""
+    shutil.copytree(run, copy)
+    manifest = storage.read_json(f"{copy}/manifest.json")
+    manifest["inputs"]["questions"] = questions
+    storage.write_json(f"{copy}/manifest.json", manifest)
+    return dupq.open_run(copy)
+
+
 def test_probabilities_are_unknown_where_the_archive_is_gone(small_runs, tmp_path) -> None:
-    shutil.copytree(small_runs.strict, tmp_path / "run")
-    manifest = tmp_path / "run" / "manifest.json"
-    said = json.loads(manifest.read_text())
-    said["inputs"]["questions"] += "-moved"
-    manifest.write_text(json.dumps(said))
-    found = dupq.open_run(tmp_path / "run").similar("How do I bake bread?", k=3).arrow()
+    run = with_questions(small_runs.strict, tmp_path / "run", "moved")
+    found = run.similar("How do I bake bread?", k=3).arrow()
     assert (len(found), found["probability"].null_count, found["title"].null_count) == (3, 3, 3)
 
 
 def test_a_verdict_goes_where_the_next_run_reads_it(small_runs, tmp_path) -> None:
     shutil.copytree(small_runs.strict, tmp_path / "runs" / "one")
     run = dupq.open_run(tmp_path / "runs" / "one")
-    row = run.worklist.arrow().to_pylist()[0]
-    left, right = ((row[f"site_{side}"], row[f"question_id_{side}"]) for side in ("left", "right"))
+    left, right = ends_of(run.worklist.arrow().to_pylist()[0])
     for word in ("same", "different"):
         run.judge(right, left, word)
     assert last_verdicts([str(tmp_path / "runs" / "verdicts.tsv")])[0] == [Verdict(*left, *right, "different")]
@@ -161,8 +165,7 @@ def test_no_text_has_nothing_similar(run: Run) -> None:
 def test_the_parts_of_a_score_sum_to_it(run: Run) -> None:
     pairs = run.pairs.arrow(filter=[("source", "=", "encoder")]).slice(0, 20).to_pylist()
     for row in pairs:
-        ends = [(row[f"site_{side}"], row[f"question_id_{side}"]) for side in ("left", "right")]
-        found = run.explain(*ends).weighed
+        found = run.explain(*ends_of(row)).weighed
         assert found.words
         assert found.dense + sum(word.contribution for word in found.words) == pytest.approx(found.score, abs=1e-6)
         assert found.score == pytest.approx(row["similarity"], abs=1e-3)
@@ -171,24 +174,9 @@ def test_the_parts_of_a_score_sum_to_it(run: Run) -> None:
 
 def test_evidence_is_drawn(run: Run) -> None:
     row = run.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()[0]
-    why = run.explain(*((row[f"site_{side}"], row[f"question_id_{side}"]) for side in ("left", "right")))
+    why = run.explain(*ends_of(row))
     drawn = {of["evidence"]: of["added"] for of in json.loads(why.plot().to_json())["data"]["values"]}
     assert drawn == {name: value for name, value in why.evidence.items() if value}
-
-
-def test_the_words_are_words_of_both(run: Run) -> None:
-    row = run.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()[0]
-    ends = [(row[f"site_{side}"], row[f"question_id_{side}"]) for side in ("left", "right")]
-    found = run.explain(*ends)
-    stems = run.encoder.reader.vocabulary.words
-    assert {word.word for word in found.weighed.words} <= set(stems)
-    texts = [
-        question_text(q["title"], q["body_html"], run.encoder.reader.settings.text)[1]
-        for end in ends
-        for q in run.questions.arrow(filter=[("site", "=", end[0]), ("question_id", "=", end[1])]).to_pylist()
-    ]
-    for word in found.weighed.words[:3]:
-        assert all(word.word[:3] in text for text in texts)
 
 
 def test_an_encoder_gives_the_runs_embeddings(run: Run, small_runs) -> None:
@@ -208,18 +196,12 @@ def test_an_encoder_scores_titles(small_runs) -> None:
     assert other < same
     with pytest.raises(DupqError, match="1 titles on the left, but 2"):
         encoder.score(["a"], ["b", "c"])
-    with pytest.raises(DupqError, match="2 titles, but 1 bodies"):
-        encoder.encode(["a", "b"], [""])
 
 
 def test_a_question_that_has_left_the_archive_leaves_the_others_their_probabilities(small_runs, tmp_path) -> None:
-    shutil.copytree(small_runs.loose, tmp_path / "runs" / "one")
     shutil.copytree(f"{small_runs.folder}/questions", tmp_path / "questions")
-    manifest = tmp_path / "runs" / "one" / "manifest.json"
-    said = json.loads(manifest.read_text())
-    said["inputs"]["questions"] = str(tmp_path / "questions")
-    manifest.write_text(json.dumps(said))
-    whole, run = dupq.open_run(small_runs.loose), dupq.open_run(tmp_path / "runs" / "one")
+    whole = dupq.open_run(small_runs.loose)
+    run = with_questions(small_runs.loose, tmp_path / "runs" / "one", str(tmp_path / "questions"))
     before = whole.similar("How do I bake bread?", k=3).arrow()
     gone = before["question_id"][1].as_py()
     for file in (tmp_path / "questions").rglob("*.parquet"):
@@ -231,3 +213,17 @@ def test_a_question_that_has_left_the_archive_leaves_the_others_their_probabilit
     assert after["probability"][0].as_py() == pytest.approx(before["probability"][0].as_py(), rel=0.02)
     assert run.at(0.01).threshold == 0.01
     assert sum("odds" in pair for one in explorer_data(run)["clusters"] for pair in one["pairs"])
+
+
+def test_neighbours_on_the_map_of_embedding_atlas_are_those_of_the_search(run: Run, tmp_path) -> None:
+    (written,) = export(run.uri, "embedding-atlas", str(tmp_path / "out"))
+    rows = pq.read_table(written.uri)
+    keys = Sites(sorted(run.metrics["sites"])).pack_columns(rows["site"], rows["question_id"], "here").tolist()
+    files = storage.list_files(f"{run.uri}/work/neighbours/nearest", ".parquet")
+    nearest = [row for file in files for row in storage.read_table(file.uri, tables.NEAREST).to_pylist()]
+    lists = {row["key"]: row["neighbours"] for row in nearest}
+    assert len(lists) == len(keys) > 100
+    for key, neighbours in zip(keys, rows["neighbors"].to_pylist(), strict=True):
+        assert [keys[row] for row in neighbours["ids"]] == lists[key]
+        assert neighbours["distances"] == sorted(neighbours["distances"])
+        assert all(0 <= distance <= 1 for distance in neighbours["distances"])
