@@ -1,5 +1,5 @@
 import dataclasses
-import importlib
+import importlib.util
 import os
 import random
 import shutil
@@ -61,12 +61,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def browser(lacking: Callable[[str], NoReturn]) -> Iterator[Any]:
     """Chromium, by playwright."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        lacking("chromium is not installed (apt-get install chromium)")
-    try:
-        playwright = importlib.import_module("playwright.sync_api")
-    except ImportError:
-        lacking("playwright is not installed (pip install playwright)")
+    if program is None or importlib.util.find_spec("playwright") is None:
+        lacking("needs chromium (apt-get install chromium) and playwright (pip install playwright)")
+    playwright = importlib.import_module("playwright.sync_api")
     with playwright.sync_playwright() as started:
         opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield opened
@@ -75,10 +72,9 @@ def browser(lacking: Callable[[str], NoReturn]) -> Iterator[Any]:
 
 @pytest.fixture
 def axe(lacking: Callable[[str], NoReturn]) -> Any:
-    try:
-        return importlib.import_module("axe_playwright_python.sync_playwright").Axe()
-    except ImportError:
+    if importlib.util.find_spec("axe_playwright_python") is None:
         lacking("axe-playwright-python is not installed (pip install axe-playwright-python)")
+    return importlib.import_module("axe_playwright_python.sync_playwright").Axe()
 
 
 @pytest.fixture
@@ -249,12 +245,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     endpoint = f"http://127.0.0.1:{port}"
     log = tmp_path_factory.mktemp("moto") / "log"
     command = [str(Path(sys.executable).parent / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
-    settings = {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
+    settings = {"AWS_ENDPOINT_URL": endpoint, "AWS_DEFAULT_REGION": "us-east-1"}
+    settings |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "test")
     with pytest.MonkeyPatch.context() as patch, log.open("wb") as output:
         for name, value in settings.items():
             patch.setenv(name, value)

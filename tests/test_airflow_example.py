@@ -18,30 +18,23 @@ class AirflowFailException(Exception):  # noqa: N818
     """Fails a task without retries."""
 
 
-class Night:
-    """The example, imported, with what it told Airflow."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.retries: dict[str, Any] = {}
-        self.tasks: list[Callable[[], None]] = []
-
-        def task(**options: Any) -> Callable[[Callable[[], None]], Callable[[], None]]:
-            self.retries = options
-            return lambda function: lambda: self.tasks.append(function)
-
-        modules = {"airflow.sdk.exceptions": {"AirflowFailException": AirflowFailException}}
-        modules["airflow.sdk"] = {"task": task, "dag": lambda **_: lambda function: function}
-        for name in ("airflow", *modules):
-            module = types.ModuleType(name)
-            vars(module).update(modules.get(name, {}))
-            monkeypatch.setitem(sys.modules, name, module)
-        self.names: dict[str, Any] = {}
-        exec(compile("\n".join(EXAMPLE), "docs/cluster.md", "exec"), self.names)
-
-
 @pytest.fixture
-def night(monkeypatch: pytest.MonkeyPatch) -> Night:
-    return Night(monkeypatch)
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the example told Airflow of its task when it was imported, and the task itself as `function`."""
+    told: dict[str, Any] = {}
+
+    def task(**options: Any) -> Callable[[Callable[[], None]], Callable[[], None]]:
+        told.update(options)
+        return lambda function: lambda: told.update(function=function)
+
+    modules = {"airflow": {}, "airflow.sdk.exceptions": {"AirflowFailException": AirflowFailException}}
+    modules["airflow.sdk"] = {"task": task, "dag": lambda **_: lambda function: function}
+    for name, names in modules.items():
+        module = types.ModuleType(name)
+        vars(module).update(names)
+        monkeypatch.setitem(sys.modules, name, module)
+    exec(compile("\n".join(EXAMPLE), "docs/cluster.md", "exec"), {})
+    return told
 
 
 def ends_with(code: int, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
@@ -56,20 +49,23 @@ def ends_with(code: int, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return called
 
 
-def test_a_night_is_three_commands_with_gates_and_retries(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_night_is_three_commands_with_gates_and_retries(
+    told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     called = ends_with(0, monkeypatch)
-    (task,) = night.tasks
-    task()
+    told["function"]()
     assert [words[1] for words in called] == ["ingest", "dedup", "prune"]
     assert {"--max-change", "--min-rows-share"} < set(called[1])
     assert all(job_of(" ".join(words)) for words in called)
-    assert night.retries["retries"] == 2
+    assert told["retries"] == 2
 
 
-def test_what_is_refused_is_not_retried_and_what_may_pass_is(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
-    for code in (*(one.EXIT_CODE for one in (SettingError, RejectsError, GateError)), 1, 5, 6, 7, 70, 137):
-        is_refused = code in (SettingError.EXIT_CODE, RejectsError.EXIT_CODE, GateError.EXIT_CODE)
+def test_what_is_refused_is_not_retried_and_what_may_pass_is(
+    told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = {one.EXIT_CODE for one in (SettingError, RejectsError, GateError)}
+    for code in (*refused, 1, 5, 6, 7, 70, 137):
         called = ends_with(code, monkeypatch)
-        with pytest.raises(AirflowFailException if is_refused else RuntimeError):
-            night.tasks[0]()
+        with pytest.raises(AirflowFailException if code in refused else RuntimeError):
+            told["function"]()
         assert len(called) == 2

@@ -31,14 +31,12 @@ def everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     return module
 
 
-def test_every_benchmark_of_the_page_is_there_and_is_asked_for_what_it_reads(everything) -> None:
+def test_every_file_that_can_be_run_is_on_the_page_and_is_asked_for_what_it_reads(everything) -> None:
     for benchmark in everything.BENCHMARKS:
         source = (FILE.parent / f"{benchmark.name}.py").read_text()
         for option in (*benchmark.small, *benchmark.full, benchmark.writes):
             assert not option.startswith("--") or f'"{option}"' in source, (benchmark.name, option)
 
-
-def test_every_file_that_can_be_run_is_on_the_page(everything) -> None:
     there = {file.stem for file in FILE.parent.glob("*.py") if "__main__" in file.read_text()} - {FILE.stem}
     shown = {benchmark.name for benchmark in everything.BENCHMARKS}
     assert shown | set(everything.ELSEWHERE) == there
@@ -52,8 +50,7 @@ def test_what_benchmarks_use_of_dupq_is_there() -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dupq":
                 for alias in node.names:
                     found = getattr(importlib.import_module(node.module), alias.name, None)
-                    if found is None:
-                        found = importlib.import_module(f"{node.module}.{alias.name}")
+                    found = found or importlib.import_module(f"{node.module}.{alias.name}")
                     if isinstance(found, ModuleType):
                         modules[alias.asname or alias.name] = found
         for node in nodes:

@@ -1,7 +1,7 @@
 import csv
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,18 +17,13 @@ ROOT = Path(__file__).parents[1]
 QUESTIONS = 1000
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """An archive, read by lxml alone."""
 
     summary: Summary
-    posts: list[dict[str, str]]
+    questions: dict[int, dict[str, str]]
     links: list[dict[str, str]]
     truth: list[dict[str, str]]
-
-    @property
-    def questions(self) -> dict[int, dict[str, str]]:
-        return {int(post["Id"]): post for post in self.posts if post["PostTypeId"] == "1"}
 
     def planted(self, kind: str) -> list[tuple[int, int]]:
         return [(int(row["related_id"]), int(row["question_id"])) for row in self.truth if row["kind"] == kind]
@@ -39,20 +34,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     summary = write_archive(tmp_path_factory.mktemp("big"), questions=QUESTIONS, seed=7)
     with summary.truth_path.open() as file:
         truth = list(csv.DictReader(file, delimiter="\t"))
-    return Written(summary, _rows(summary.posts_path), _rows(summary.links_path), truth)
-
-
-@pytest.fixture(scope="module")
-def texts(written: Written) -> dict[int, str]:
-    """The text of each question, as dupq sees it."""
-    return {
-        question: question_text(post["Title"], post["Body"], TextSettings())[1]
-        for question, post in written.questions.items()
-    }
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    return [dict(row.attrib) for row in etree.parse(path).getroot()]
+    files = (summary.posts_path, summary.links_path)
+    posts, links = ([dict(row.attrib) for row in etree.parse(path).getroot()] for path in files)
+    return Written(summary, {int(post["Id"]): post for post in posts if post["PostTypeId"] == "1"}, links, truth)
 
 
 def _files(summary: Summary) -> list[bytes]:
@@ -73,42 +57,31 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_truth_and_links_name_questions_that_exist(written: Written) -> None:
     questions = written.questions
-    duplicates = {
-        (int(link["PostId"]), int(link["RelatedPostId"])) for link in written.links if link["LinkTypeId"] == "3"
-    }
+    links = [(int(link["PostId"]), int(link["RelatedPostId"])) for link in written.links]
+    duplicates = {ends for ends, link in zip(links, written.links, strict=True) if link["LinkTypeId"] == "3"}
     assert list(written.truth[0]) == ["site", "question_id", "related_id", "kind", "linked"]
     assert {row["site"] for row in written.truth} == {"big.example.com"}
     pairs = {(int(row["question_id"]), int(row["related_id"])): row["linked"] == "1" for row in written.truth}
     assert all(related in questions and question in questions and related < question for question, related in pairs)
     assert duplicates == {pair for pair, linked in pairs.items() if linked}
-    assert {question for question, post in questions.items() if "ClosedDate" in post} == {
-        pair[0] for pair in duplicates
-    }
-    assert all(int(link["PostId"]) in questions and int(link["RelatedPostId"]) in questions for link in written.links)
+    assert {number for number, post in questions.items() if "ClosedDate" in post} == {pair[0] for pair in duplicates}
+    assert {end for ends in links for end in ends} <= questions.keys()
     counts = {kind: len(written.planted(kind)) for kind in ("copy", "near_copy", "rephrasing")}
     assert counts == written.summary.planted == {"copy": 20, "near_copy": 30, "rephrasing": 50}
 
 
-def test_copies_have_the_same_text_though_not_the_same_bytes(written: Written, texts: dict[int, str]) -> None:
-    pairs = written.planted("copy")
-    bodies = {question: post["Body"] for question, post in written.questions.items()}
-    assert all(texts[original] == texts[copy] for original, copy in pairs)
-    assert any(bodies[original] != bodies[copy] for original, copy in pairs)
-
-
-def test_near_copies_share_most_shingles_but_not_all(written: Written, texts: dict[int, str]) -> None:
-    found = _jaccards(texts, written.planted("near_copy"))
+def test_planted_questions_are_as_alike_as_their_kind_and_originals_are_not(written: Written) -> None:
+    posts = written.questions
+    texts = {number: question_text(post["Title"], post["Body"], TextSettings())[1] for number, post in posts.items()}
+    copies, near, other = (written.planted(kind) for kind in ("copy", "near_copy", "rephrasing"))
+    assert all(texts[original] == texts[copy] for original, copy in copies)
+    assert any(posts[original]["Body"] != posts[copy]["Body"] for original, copy in copies)
+    found = _jaccards(texts, near)
     assert np.mean(found >= 0.8) >= 0.9
     assert found.max() < 1
-
-
-def test_rephrasings_share_few_words(written: Written, texts: dict[int, str]) -> None:
-    pairs = [(set(texts[left].split()), set(texts[right].split())) for left, right in written.planted("rephrasing")]
-    assert np.mean([len(left & right) / len(left | right) for left, right in pairs]) < 0.3
-    assert _jaccards(texts, written.planted("rephrasing")).max() < 0.3
-
-
-def test_originals_are_no_near_duplicates_of_each_other(written: Written, texts: dict[int, str]) -> None:
+    words = [(set(texts[left].split()), set(texts[right].split())) for left, right in other]
+    assert np.mean([len(left & right) / len(left | right) for left, right in words]) < 0.3
+    assert _jaccards(texts, other).max() < 0.3
     planted = {int(row["question_id"]) for row in written.truth}
     originals = [text for question, text in texts.items() if question not in planted]
     left, right = np.triu_indices(len(originals), 1)

@@ -16,16 +16,12 @@ SCALES = ("laptop", "one-big-machine", "cluster")
 FILES = sorted(file for file in EXAMPLES.rglob("*") if file.suffix in (".md", ".sh"))
 
 
-def test_there_is_an_example_of_each_scale() -> None:
+def test_there_is_an_example_of_each_scale_and_it_ends_in_a_run() -> None:
     assert {file.parent.name for file in FILES} == set(SCALES)
     for scale in SCALES:
         page = (EXAMPLES / scale / "README.md").read_text()
         assert len(page.splitlines()) <= 60, f"{scale}: at most a page"
         assert f"examples/{scale}" in (ROOT / "README.md").read_text()
-
-
-def test_each_scale_ends_in_a_run() -> None:
-    for scale in SCALES:
         jobs = {command.job for file in FILES if file.parent.name == scale for command in jobs_of(file)}
         assert jobs >= {"ingest", "train", "dedup"}
 

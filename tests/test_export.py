@@ -12,7 +12,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import regex
-from embedded_run import HIGHEST, build_embedded_run
 from fabricated_run import BAD_SITE, CLUSTERS, COPIES, CS, LARGE, PAIR, QUESTIONS, TITLES, TRIPLE, cluster_id
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +19,7 @@ from pyarrow import csv as arrow_csv
 from shown_commands import jobs_of, parser
 from sklearn.decomposition import PCA
 
-from dupq import cli, export, storage
+from dupq import cli, export, storage, tables
 from dupq.api.runs import Run, open_run
 from dupq.errors import DupqError
 from dupq.runs import queries
@@ -28,6 +27,23 @@ from dupq.runs import queries
 DOCS = Path(__file__).parents[1] / "docs" / "export.md"
 FORMULA, LINES, BELLS = '=HYPERLINK("http://evil.example")', 'one, "two"\r\nthree\n', "a bell \x07, a zero \x00, \ufffe"
 OWN = {(CS, 5): FORMULA, (CS, 6): LINES, (CS, 7): BELLS}
+DIMENSIONS, HIGHEST = 5, 2.5  # of the embeddings, and of a score
+
+
+def build_embedded_run(folder: str) -> str:
+    """The fabricated run with embeddings: vectors by chance, in two files, of all questions but a copy."""
+    run = fabricated_run.build_run(folder)
+    keys = [key for key in QUESTIONS if key != COPIES[1]]
+    schema = tables.embeddings(DIMENSIONS, is_lexical=False)
+    for part, own in enumerate((keys[1::2], keys[::2])):
+        vectors = np.random.default_rng(part).normal(size=(len(own), DIMENSIONS)) * np.arange(1, DIMENSIONS + 1)
+        flat = pa.array(vectors.astype(np.float16).ravel())
+        embedding = pa.FixedSizeListArray.from_arrays(flat, DIMENSIONS)
+        sites, numbers = zip(*own, strict=True)
+        rows = {"site": sites, "question_id": numbers, "embedding": embedding, "fingerprint": [0] * len(own)}
+        storage.write_table(storage.join(run, "embeddings", f"part-{part:05}.parquet"), pa.table(rows), schema)
+    fabricated_run.write_encoder(run, storage.join(folder, "encoder"), dense=1.5, lexical=1.0)
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +81,8 @@ def test_csv_has_the_tables_of_the_run_with_titles(folder: Path, run: Run) -> No
     assert (folder / "csv/pairs.csv").read_bytes().startswith(b'"site_left","question_id_left","title_left",')
     for name, keys in (("pairs", "left"), ("clusters", "")):
         table = getattr(run, name).arrow()
-        convert = arrow_csv.ConvertOptions(
-            column_types={field.name: field.type for field in table.schema},
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        )
+        types, nulls = {field.name: field.type for field in table.schema}, {"strings_can_be_null": True}
+        convert = arrow_csv.ConvertOptions(column_types=types, quoted_strings_can_be_null=False, **nulls)
         parse = arrow_csv.ParseOptions(newlines_in_values=True)
         read = arrow_csv.read_csv(folder / f"csv/{name}.csv", parse_options=parse, convert_options=convert)
         order = [f"{column}_{side}" for side in ("left", "right") for column in ("site", "question_id")]
@@ -172,7 +185,6 @@ def test_a_question_that_is_gone_since_is_no_row_of_the_map(tmp_path: Path) -> N
     [
         ("runs/fabricated/_SUCCESS", "graphml", "not finished"),
         ("questions", "graphml", "questions: no such table"),
-        ("runs/fabricated/embeddings", "embedding-atlas", "has no embeddings, which the map is made of; make the run"),
         ("encoder", "embedding-atlas", "encoder"),
     ],
 )
@@ -184,26 +196,15 @@ def test_what_is_missing_is_named_and_nothing_is_left(gone: str, to: str, said: 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("to", ["csv", "keep-drop", "embedding-atlas"])
-def test_a_damaged_table_is_named_in_a_line(to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_table_is_named_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = build_embedded_run(str(tmp_path))
-    damaged = "clusters" if to in ("keep-drop", "digest") else "pairs"
-    Path(run, damaged, "part-00001.parquet").write_text("damaged")
+    Path(run, "clusters", "part-00001.parquet").write_text("damaged")
     with pytest.raises(SystemExit, match="1"):
-        cli.main(["export", "--run", run, "--to", to, "--output", str(tmp_path / "out")])
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert f"{run}: cannot be read" in told
-    assert f"{damaged}/part-00001.parquet" in told
+        cli.main(["export", "--run", run, "--to", "keep-drop", "--output", str(tmp_path / "out")])
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"{run}: cannot be read" in line
+    assert "clusters/part-00001.parquet" in line
     assert not (tmp_path / "out").exists()
-
-
-def test_what_is_there_is_left_and_a_run_stays_as_it_is(folder: Path, run: Run) -> None:
-    with pytest.raises(DupqError, match="exists already"):
-        export.export(run.uri, "csv", str(folder / "csv"))
-    assert (folder / "csv/pairs.csv").exists()
-    with pytest.raises(DupqError, match="is inside the run"):
-        export.export(run.uri, "csv", f"{run.uri}/pairs/csv")
 
 
 def test_a_run_that_memory_is_too_little_for_is_one_line(

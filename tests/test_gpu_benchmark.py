@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,36 +34,26 @@ def test_every_part_of_the_benchmark_for_gpus_runs_on_a_cpu_and_finds_nothing_wr
     assert found["stage"]["cpus_seconds"] > 0
 
 
-def hangs() -> Iterator[Figures]:
-    yield {"found": 1}
-    time.sleep(600)
-
-
-def dies() -> Iterator[Figures]:
-    yield {"found": 1}
-    os._exit(3)
-
-
-def fails() -> Iterator[Figures]:
-    yield {"found": 1}
-    raise ValueError("no memory\nof the device")
-
-
-def ends() -> Iterator[Figures]:
+def part(ending: str) -> Iterator[Figures]:
     yield {"found": 0, "more": 2}
     yield {"found": 1}
+    if ending == "hangs":
+        time.sleep(600)
+    elif ending == "dies":
+        os._exit(3)
+    elif ending == "fails":
+        raise ValueError("no memory\nof the device")
 
 
-@pytest.mark.parametrize(
-    ("part", "more"),
-    [
-        (hangs, {"error": "ended after 1 s"}),
-        (dies, {"error": "its process ended with 3"}),
-        (fails, {"error": "ValueError: no memory"}),
-        (ends, {"more": 2}),
-    ],
-)
-def test_what_a_part_has_found_is_kept_however_it_ends(
-    part: Callable[[], Iterator[Figures]], more: dict[str, object]
-) -> None:
-    assert in_process(part, 1 if part is hangs else 100) == {"found": 1, **more}
+ERRORS = {
+    "hangs": "ended after 1 s",
+    "dies": "its process ended with 3",
+    "fails": "ValueError: no memory",
+    "ends": None,
+}
+
+
+@pytest.mark.parametrize(("ending", "error"), ERRORS.items())
+def test_what_a_part_has_found_is_kept_however_it_ends(ending: str, error: str | None) -> None:
+    found = in_process(partial(part, ending), 1 if ending == "hangs" else 100)
+    assert found == {"found": 1, "more": 2} | ({"error": error} if error else {})

@@ -63,30 +63,19 @@ def test_a_script_of_another_version_is_refused(tmp_path: Path) -> None:
 TABLE = {"--title", "--text", "--id", "--tags", "--date", "--url", "--format"}
 JUDGE = {"--judge", "--judge-model", "--judge-pairs", "--judge-budget", "--judge-tokens", "--judge-required"}
 SCOPES = {"--scope", "--window", "--earlier"}
+KNOWN = {"--links", "--truth", "--previous", "--precision", "--verdicts"}
+GATES = {"--min-recall", "--max-cluster", "--max-change", "--min-rows-share"}
+DEDUP = {"--questions", "--encoder", "--output", "--known-links", "--skip-shard", "--reranker", "--gpus"}
+FROM_DUMP = {"--dump", "--output", "--preset", "--reranker", "--gpus", "--site"}
 INTERFACE = {
     "ingest": {"--dump", "--output", "--site", "--answers", "--max-reject-share", "--scope", *TABLE},
     "train": {"--questions", "--links", "--pairs", "--output", "--preset", "--workers", "--gpus"},
-    "dedup": {"--questions", "--encoder", "--output", "--links", "--truth", "--previous"}
-    | {
-        "--precision",
-        "--known-links",
-        "--verdicts",
-        "--min-recall",
-        "--max-cluster",
-        "--max-change",
-        "--min-rows-share",
-        "--skip-shard",
-        "--reranker",
-        "--gpus",
-        *JUDGE,
-        *SCOPES,
-    },
+    "dedup": DEDUP | KNOWN | GATES | JUDGE | SCOPES,
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick", "--gpus"},
     "report": {"--run"},
     "export": {"--run", "--to", "--output", "--since"},
     "plan": {"--questions", "--run", "--json"},
-    "from_dump": {"--dump", "--output", "--preset", "--truth", "--reranker", "--gpus", "--site", *TABLE, *JUDGE}
-    | {"--links", "--verdicts", "--precision", "--previous", *SCOPES},
+    "from_dump": FROM_DUMP | KNOWN | TABLE | JUDGE | SCOPES,
 }
 
 

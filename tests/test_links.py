@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq import storage, tables
-from dupq.links import duplicate_links, known_pairs, represented_split, run_split
+from dupq.links import Split, duplicate_links, known_pairs, represented_split, run_split
 from dupq.settings.sections import TrainingSettings
 from dupq.text.keys import ID_BITS, Sites
 
@@ -56,16 +56,13 @@ def test_a_set_is_of_the_part_that_the_encoder_saw_it_in_or_of_its_hash(links: L
     expected = {}
     for questions in slow_sets(links):
         expected.update({key: (min(questions), slow_part(questions, seen)) for key in questions})
-    assert found.questions.tolist() == sorted(expected)
-    assert list(zip(found.sets.tolist(), found.parts.tolist(), strict=True)) == [
-        expected[key] for key in sorted(expected)
-    ]
+    assert set_and_part(found) == expected
 
 
-def test_without_links_there_are_no_parts() -> None:
-    found = run_split(pairs_of([]), seen_of({3: "train"}))
-    assert len(found.questions) == len(found.sets) == len(found.parts) == 0
-    assert found.set_of(np.array([3])).tolist() == [-1]
+def set_and_part(found: Split) -> dict[int, tuple[int, str]]:
+    assert found.questions.tolist() == sorted(found.questions.tolist())
+    sides = zip(found.sets.tolist(), found.parts.tolist(), strict=True)
+    return dict(zip(found.questions.tolist(), sides, strict=True))
 
 
 STANDING = st.dictionaries(KEYS, KEYS)  # of copies, the question that represents each
@@ -95,11 +92,7 @@ def test_a_set_of_representatives_is_of_training_else_of_test_else_calibrated_on
     links: Links, seen: dict[int, str], standing: dict[int, int]
 ) -> None:
     found = represented_split(pairs_of(links), seen_of(seen), representing(standing))
-    expected = slow_represented(links, seen, standing)
-    assert found.questions.tolist() == sorted(expected)
-    assert list(zip(found.sets.tolist(), found.parts.tolist(), strict=True)) == [
-        expected[key] for key in sorted(expected)
-    ]
+    assert set_and_part(found) == slow_represented(links, seen, standing)
 
 
 @given(LINKS, SEEN, STANDING)

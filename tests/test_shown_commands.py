@@ -35,15 +35,8 @@ OF_OTHERS = {  # what they are options of
     *("--sets", "--work"),  # likewise
 }
 NO_SETTINGS = {
-    "clusters.csv",
-    "clusters.jsonl",
-    "clusters.graphml",
-    "encoder.json",
-    "run.at",
-    "run.changes",
-    "run.log",
-    "run.match",
-    "run.plot",
+    *("clusters.csv", "clusters.jsonl", "clusters.graphml", "encoder.json"),
+    *("run.at", "run.changes", "run.log", "run.match", "run.plot"),
 }
 
 

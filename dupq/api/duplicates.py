@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from dupq import storage, system
 from dupq.api.encoders import TextEncoder, load_encoder
-from dupq.api.inputs import one_of, read_texts, share, whole
+from dupq.api.inputs import read_texts, share, whole
 from dupq.api.result import Duplicates, Encode, clusters_table, pairs_table
 from dupq.clusters import reranking
 from dupq.clusters.calibration import OF_TITLES, features_of, read_prior
@@ -106,7 +106,8 @@ def find_duplicates(
         if value is not None:
             share(value, f"find_duplicates: {name}=")
     k = whole(k, "find_duplicates: k=")
-    one_of(format, "find_duplicates: format=", get_args(tokens.Markup))
+    if format not in get_args(tokens.Markup):
+        raise SettingError(f"find_duplicates: format={format!r}: {', '.join(get_args(tokens.Markup))} expected")
     inputs = read_texts(texts, format, "find_duplicates")
     titles, bodies = inputs.titles, inputs.bodies
     chosen_encoder = _encoder(encoder, len(titles))

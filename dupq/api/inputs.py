@@ -5,7 +5,7 @@ Errors name the call, and the row of a column.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -101,12 +101,6 @@ def whole(value: object, where: str) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise SettingError(f"{where}{value!r} is {type(value).__name__}, no whole number")
     return int(value)
-
-
-def one_of(value: object, where: str, expected: Sequence[str]) -> None:
-    """Raise SettingError, beginning with `where`, for a value that is not among the texts `expected`."""
-    if not (isinstance(value, str) and value in expected):
-        raise SettingError(f"{where}{value!r}: {', '.join(expected)} expected")
 
 
 def key_of(question: object) -> Key:

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from numbers import Integral
 
 import numpy as np
 import pyarrow as pa
 
 from dupq.api.encoders import TextEncoder
-from dupq.api.inputs import Texts, read_texts
+from dupq.api.inputs import Texts, read_texts, whole
 from dupq.clusters.decision import Titled, Wording
 from dupq.errors import SettingError
 from dupq.neighbours.embeddings import Embeddings, Neighbours, embeddings_of
@@ -39,9 +38,10 @@ class Matcher:
     def match(self, texts: object, k: int = 10, *, format: Markup = "auto") -> TableView:
         """Return for each new text the k questions of the run that are nearest to it; see `Run.match`."""
         new = read_texts(texts, format, "match")
-        if not isinstance(k, Integral) or k < 1:
-            raise SettingError(f"match: k={k!r}; a whole number, at least 1 expected")
-        return in_memory(f"{self._run.uri}, matches", self.matches(new, int(k)))
+        k = whole(k, "match: k=")
+        if k < 1:
+            raise SettingError(f"match: k={k}; at least 1 expected")
+        return in_memory(f"{self._run.uri}, matches", self.matches(new, k))
 
     def matches(self, new: Texts, k: int) -> pa.Table:
         """Return the same as a table, for texts that are read."""

@@ -173,13 +173,10 @@ def _missed(run: Run) -> Iterator[str]:
         first = "its" if work["pairs"] <= work["first"] else f"the first {work['first']}"
         sheet = _shown(storage.join(run.uri, "worklist.tsv"))
         yield f"{counted(work['pairs'], 'more pair')} to look at, likeliest first: {sheet}"
-        yield f"perhaps {_between(work)} of {first} are duplicates (an estimate{_basis(run.metrics)})"
-
-
-def _basis(metrics: Metrics) -> str:
-    calibration = metrics["calibration"]
-    is_own = calibration["development_sets"] or calibration.get("judged_pairs")
-    return "" if is_own else ", a guess from other sites"
+        calibration = run.metrics["calibration"]
+        is_own = calibration["development_sets"] or calibration.get("judged_pairs")
+        basis = "" if is_own else ", a guess from other sites"
+        yield f"perhaps {_between(work)} of {first} are duplicates (an estimate{basis})"
 
 
 def _between(work: Measures) -> str:

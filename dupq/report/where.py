@@ -115,9 +115,8 @@ def charts(run: Run) -> list[Chart]:
 
 
 def _bars(shares: list[Share]) -> list[Bar]:
-    return [Bar(one.name, one.expected, _shown(one)) for one in shares]
-
-
-def _shown(one: Share) -> str:
-    expected = f"{one.expected:.1f}" if one.expected < 10 else number(round(one.expected))
-    return f"{expected} of {number(one.of)}" + (f" ({share(one.expected / one.of)})" if one.of else "")
+    bars = []
+    for name, expected, of in shares:
+        shown = f"{expected:.1f}" if expected < 10 else number(round(expected))
+        bars.append(Bar(name, expected, f"{shown} of {number(of)}" + (f" ({share(expected / of)})" if of else "")))
+    return bars

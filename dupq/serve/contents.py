@@ -14,7 +14,6 @@ from dupq.api.matching import HeldMatcher
 from dupq.clusters.identity import KINDS
 from dupq.errors import DupqError
 from dupq.report import explorer
-from dupq.report.charts import Counts, at_thresholds
 from dupq.report.explorer import QUESTIONS_HELD, Text
 from dupq.runs import queries
 from dupq.runs.queries import Queries
@@ -58,13 +57,10 @@ _Cluster = tuple[str | None, dict[Key, int], list[TableRow], list[TableRow]]
 class RequestError(DupqError):
     """A request that the page never makes, or for something that does not exist."""
 
-    status = 400
-
-
-class TooLongError(RequestError):
-    """A question that is too long."""
-
-    status = 413
+    def __init__(self, message: str, status: int = 400) -> None:
+        """Answer with an HTTP status."""
+        super().__init__(message)
+        self.status = status
 
 
 class Lookup:
@@ -186,15 +182,11 @@ class Contents:
             _chosen({"title": "", "text": "", "k": ""}, name)
         title, text, k = parameters.get("title", ""), parameters.get("text", ""), _whole(parameters.get("k", "10"))
         if len(title) > _TITLE or len(text) > _TEXT:
-            raise TooLongError(f"at most {_TITLE:,} characters of title and {_TEXT:,} of text are read")
+            raise RequestError(f"at most {_TITLE:,} characters of title and {_TEXT:,} of text are read", 413)
         if not (title + text).strip() or not 1 <= k <= _MOST:
             raise RequestError(f"a title or a text expected, and k from 1 to {_MOST}")
         rows = self._lookup.matches(title, text, k)
         return {"questions": sorted(rows, key=lambda row: -(row["probability"] or 0))}
-
-    def steps(self, _: Parameters) -> Shown:
-        """Return what the slider shows. Reads all pairs."""
-        return {"steps": at_thresholds(self.run, Counts(self.run))}
 
     def verdict(self, parameters: Parameters) -> Shown:
         """Write a verdict on two questions, as `dupq review` does."""

@@ -29,7 +29,7 @@ TOKEN = "DUPQ_TOKEN"  # a variable of the environment
 _CONNECTIONS = 32  # at a time; more are refused at once
 _HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)  # any port: a tunnel has its own
 _FIELDS = 30  # of a request, at most
-_NAMES = ("clusters", "cluster", "more", "pair", "odds", "question", "steps")
+_NAMES = ("clusters", "cluster", "more", "pair", "odds", "question")
 _ANSWERED = {  # by what of Contents
     ("GET", "/"): "page",
     ("GET", "/similar"): "similar",

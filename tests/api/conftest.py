@@ -2,13 +2,8 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from inline import without_ray
-
-from dupq import storage
-from dupq.settings import config
 
 
 @dataclass(frozen=True)
@@ -23,6 +18,7 @@ class SmallRuns:
 @pytest.fixture(scope="session")
 @without_ray()
 def small_runs(tmp_path_factory: pytest.TempPathFactory) -> SmallRuns:
+    from golden.observe import put_together
     from riddles.grammar import write_sample
 
     from dupq.pipelines.dedup import DedupJob, dedup
@@ -32,7 +28,7 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory) -> SmallRuns:
     sample = write_sample(work / "dump", questions=300)
     folder = str(work / "out" / "sample")
     ingest(IngestJob((str(sample.archive),), folder, assignments=("ingest.shard_rows=120",)))
-    _save_encoder(f"{folder}/questions", f"{folder}/encoder")
+    put_together(f"{folder}/questions", f"{folder}/encoder")
 
     def run(threshold: float, output: str) -> str:
         chosen = (f"clusters.threshold={threshold}", "neighbours.k=3", "calibration.sample=50", "calibration.review=10")
@@ -43,20 +39,3 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory) -> SmallRuns:
 
     strict = run(SmallRuns.HIGH, f"{folder}/runs")
     return SmallRuns(folder, strict, run(SmallRuns.LOW, f"{folder}/other_runs"))
-
-
-def _save_encoder(questions: str, output: str) -> None:
-    from dupq.encoders.saved import SPLIT, SavedEncoder, fitness, save
-    from dupq.runs.views import stored
-    from dupq.tables import QUESTIONS
-    from dupq.text.questions import texts_table
-    from dupq.training.loop import train_on_texts
-
-    settings = config.load(
-        "dupq", ["title_body.epochs=1", "word_vectors.algorithm=random", "word_vectors.dimensions=20"]
-    )
-    rows = stored(questions, QUESTIONS).arrow()
-    texts = texts_table(pa.array(np.arange(len(rows))), rows["title"], rows["body_html"], settings.text)
-    reader = train_on_texts(texts, settings)
-    storage.write_table(storage.join(output, "split.parquet"), SPLIT.empty_table(), SPLIT)
-    save(output, SavedEncoder(reader.network, reader.vocabulary, settings, None, fitness(reader, texts), {}), "none")

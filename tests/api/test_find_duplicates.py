@@ -48,13 +48,21 @@ def found() -> Duplicates:
     return dupq.find_duplicates(TITLES, threshold=0.5)
 
 
+TEXTS = [title or "" for title in TITLES]
+
+
+def by_ends(found: Duplicates) -> dict[tuple[int, int], dict[str, Any]]:
+    """The encoder's pairs, the likeliest first."""
+    rows = found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()
+    return {(row["left"], row["right"]): row for row in rows}
+
+
 def test_copies_and_rephrasings_are_found(found) -> None:
     assert [0, 2] in [sorted({0, 2} & set(group)) for group in found.groups()]
     sources = {(row["left"], row["right"]): row["source"] for row in found.pairs.arrow().to_pylist()}
     assert sources[0, 2] == "near_duplicate"  # case and question mark are others
-    best = found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()[:2]
-    assert {(row["left"], row["right"]) for row in best} == {(0, 3), (5, 6)}
-    assert "oven" in best[0]["title_left"] + best[1]["title_left"]
+    assert {*list(by_ends(found))[:2]} == {(0, 3), (5, 6)}
+    assert "oven" in by_ends(found)[0, 3]["title_left"]
 
 
 @pytest.mark.parametrize(("column", "fewest", "most"), [("other", 0, 3), ("copy", 57, 60)])
@@ -80,11 +88,7 @@ def test_every_text_has_one_row_and_pairs_are_in_order(found) -> None:
     assert probabilities == sorted(probabilities, reverse=True)
     joined = [labels[row["left"]] == labels[row["right"]] for row in pairs.to_pylist()]
     assert pairs["joined"].to_pylist() == joined
-
-
-def test_a_text_without_words_has_no_duplicates(found) -> None:
-    ends = {row[side] for row in found.pairs.arrow().to_pylist() for side in ("left", "right")}
-    assert not ends & {4, 10}
+    assert not {row[side] for row in pairs.to_pylist() for side in ("left", "right")} & {4, 10}  # without a word
 
 
 def test_bodies_are_read_as_text_or_as_html() -> None:
@@ -140,12 +144,20 @@ def test_the_answer_says_what_was_found_and_which_columns_were_not_read() -> Non
     assert "<b>" not in shown
 
 
-def test_vectors_are_an_encoder() -> None:
-    generator = np.random.default_rng(1)
-    vectors = generator.normal(size=(len(TITLES), 16)).astype(np.float32)
-    by_array = dupq.find_duplicates(TITLES, encoder=vectors)
-    assert by_array.pairs.arrow().equals(dupq.find_duplicates(TITLES, encoder=lambda texts: vectors).pairs.arrow())
-    with pytest.raises(DupqError, match=r"an array of shape \(2, 16\), but 11 texts"):
+def test_a_function_or_its_vectors_are_an_encoder() -> None:
+    def encode(texts: list[str]) -> np.ndarray:
+        assert texts == TEXTS
+        return np.stack([sentence_stand_in.counted(text.lower()) for text in texts]) * 7
+
+    found = dupq.find_duplicates(TITLES, encoder=encode, k=3)
+    assert found.encoder is encode
+    for ends, row in by_ends(found).items():
+        one, other = (sentence_stand_in.unit(TEXTS[end].lower()).astype(float) for end in ends)
+        assert row["similarity"] == pytest.approx(one @ other, abs=2e-3)
+        assert not {*ends} & {4, 10}  # texts without a word
+    vectors = encode(TEXTS)
+    assert dupq.find_duplicates(TITLES, encoder=vectors, k=3).pairs.arrow().equals(found.pairs.arrow())
+    with pytest.raises(DupqError, match=r"an array of shape \(2, 64\), but 11 texts"):
         dupq.find_duplicates(TITLES, encoder=vectors[:2])
 
 
@@ -172,40 +184,18 @@ def test_titles_that_say_they_differ_are_not_joined_and_typing_errors_are() -> N
     found = dupq.find_duplicates(titles)
     assert found.groups() == [[12, 13], [14, 16]]  # and a copy
     assert len(found) == 2
-    probabilities = {
-        (row["left"], row["right"]): row["probability"]
-        for row in found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()
-    }
-    assert max(probabilities[2 * pair, 2 * pair + 1] for pair in range(len(OTHERS))) < 0.5
+    pairs = by_ends(found)
+    assert max(pairs[2 * pair, 2 * pair + 1]["probability"] for pair in range(len(OTHERS))) < 0.5
 
 
 def test_the_prior_of_titles_is_for_texts_without_bodies(found) -> None:
-    titles = [title or "" for title in TITLES]
     for body in ("", "<p><img></p>"):
-        alone = dupq.find_duplicates({"title": titles, "body": [body] * len(titles)})
+        alone = dupq.find_duplicates({"title": TEXTS, "body": [body] * len(TEXTS)})
         assert alone.pairs.arrow().equals(found.pairs.arrow())
-    bodies = [""] * 3 + ["For breakfast."] + [""] * (len(titles) - 4)
-    likely = [
-        some.pairs.arrow(["probability"], [("source", "=", "encoder")])["probability"].to_pylist()[0]
-        for some in (found, dupq.find_duplicates({"title": titles, "body": bodies}))
-    ]
+    bodies = [""] * 3 + ["For breakfast."] + [""] * (len(TEXTS) - 4)
+    every = (found, dupq.find_duplicates({"title": TEXTS, "body": bodies}))
+    likely = [next(iter(by_ends(some).values()))["probability"] for some in every]
     assert likely[0] > 1.5 * likely[1]
-
-
-def test_a_function_encodes_the_texts() -> None:
-    def encode(texts: list[str]) -> np.ndarray:
-        assert texts == [title or "" for title in TITLES]
-        return np.stack([sentence_stand_in.counted(text.lower()) for text in texts]) * 7
-
-    found = dupq.find_duplicates(TITLES, encoder=encode, k=3)
-    assert found.encoder is encode
-    for row in found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist():
-        one, other = (
-            sentence_stand_in.unit(str(TITLES[row[side]]).lower()).astype(float) for side in ("left", "right")
-        )
-        assert row["similarity"] == pytest.approx(one @ other, abs=2e-3)
-    ends = {row[side] for row in found.pairs.arrow().to_pylist() for side in ("left", "right")}
-    assert not ends & {4, 10}  # texts without a word
 
 
 def test_near_pairs_are_those_of_comparing_all() -> None:
@@ -239,14 +229,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return sentence_stand_in.write_model(tmp_path / "model")
 
 
-TEXTS = [str(title or "") for title in TITLES]
 ONES = [row for row in range(len(TITLES)) if row != 2]  # a near duplicate of 0
 SAID = [row for row in ONES if TEXTS[row]]
-
-
-def by_ends(found: Duplicates) -> dict[tuple[int, int], dict[str, Any]]:
-    rows = found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()
-    return {(row["left"], row["right"]): row for row in rows}
 
 
 def test_a_reranker_reads_a_short_list_whole_and_finds_pairs_of_its_own(model: Path) -> None:

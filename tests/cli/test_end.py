@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,14 +29,17 @@ cli._end(parser, [])
 """
 
 
+def ended(code: str, *words: object, stdout: Any = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *map(str, words)]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+
+
 def test_a_missed_gate_is_in_the_log_of_the_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    ended = subprocess.run([sys.executable, "-c", JOB, str(run)], capture_output=True, text=True, check=False)
-    assert ended.returncode == 4, ended.stderr
-    lines = [json.loads(line) for line in (run / "run.log").read_text().splitlines()]
-    assert [line["level"] for line in lines] == ["error"]
-    assert lines[0]["message"] == "--max-cluster 1: the largest cluster has 2 questions"
-    assert lines[0]["run"] == "run"
+    assert ended(JOB, run).returncode == 4
+    [line] = [json.loads(line) for line in (run / "run.log").read_text().splitlines()]
+    message = "--max-cluster 1: the largest cluster has 2 questions"
+    assert (line["level"], line["message"], line["run"]) == ("error", message, "run")
     assert json.loads((run / "progress.json").read_text())["state"] == "gate missed"
 
 
@@ -43,8 +47,8 @@ def test_a_job_without_room_for_a_process_of_its_own_still_hears_signals() -> No
     """As where a container may have so many processes and no more."""
     code = "import os, signal\nfrom dupq.job import supervisor\ndef fork(): raise BlockingIOError\nos.fork = fork\n"
     code += "with supervisor.guarded():\n    os.kill(os.getpid(), signal.SIGTERM)\n    print('not heard')\n"
-    ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False)
-    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, b"")
+    found = ended(code)
+    assert (found.returncode, found.stdout) == (-signal.SIGTERM, "")
 
 
 def unread_pipe() -> int:
@@ -54,18 +58,15 @@ def unread_pipe() -> int:
     return writes
 
 
-def test_a_broken_pipe_of_something_else_is_a_fault() -> None:
-    fails = JOB.replace("do=lambda _: job()", "do=lambda _: (_ for _ in ()).throw(BrokenPipeError('of a worker'))")
-    ended = subprocess.run([sys.executable, "-c", fails], capture_output=True, text=True, check=False)
-    assert ended.returncode == 70
-    assert "BrokenPipeError: of a worker" in ended.stderr
-
-
-def test_a_command_whose_reader_has_enough_ends_without_a_line() -> None:
+def test_a_command_whose_reader_has_enough_ends_without_a_line_and_another_broken_pipe_is_a_fault() -> None:
     prints = JOB.replace("do=lambda _: job()", "do=lambda _: print('x' * 100_000)")
     with open(unread_pipe(), "w") as lines:
-        ended = subprocess.run([sys.executable, "-c", prints], stdout=lines, stderr=subprocess.PIPE, check=False)
-    assert (ended.returncode, ended.stderr) == (5, b"")
+        found = ended(prints, stdout=lines)
+    assert (found.returncode, found.stderr) == (5, "")
+    fails = "do=lambda _: (_ for _ in ()).throw(BrokenPipeError('of a worker'))"
+    found = ended(JOB.replace("do=lambda _: job()", fails))
+    assert found.returncode == 70
+    assert "BrokenPipeError: of a worker" in found.stderr
 
 
 @pytest.mark.parametrize("target", ["/dev/full", "a pipe that nobody reads"])
@@ -73,8 +74,8 @@ def test_a_job_whose_lines_nobody_can_read_ends_well(target: str, tmp_path: Path
     (tmp_path / "faq.csv").write_text("title\nHow do I bake bread?\nHow do I clean a carpet?\n")
     job = [*DUPQ, "ingest", f"{tmp_path}/faq.csv", "--output", f"{tmp_path}/out", "--ray", "none"]
     with open(target if target.startswith("/") else unread_pipe(), "w") as lines:
-        ended = subprocess.run(job, stdout=lines, stderr=subprocess.PIPE, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
+        found = subprocess.run(job, stdout=lines, stderr=subprocess.PIPE, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_a_killed_job_is_not_run_again_by_its_parent(tmp_path: Path) -> None:
@@ -84,8 +85,8 @@ def test_a_killed_job_is_not_run_again_by_its_parent(tmp_path: Path) -> None:
         "    if supervisor._pipe: os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     with open("/dev/full", "w") as full:
-        ended = subprocess.run([sys.executable, "-c", code], stderr=full, check=False)
-    assert ended.returncode != 0
+        found = subprocess.run([sys.executable, "-c", code], stderr=full, check=False)
+    assert found.returncode != 0
     assert (tmp_path / "log").read_text() == "begun\n"
 
 
@@ -128,38 +129,31 @@ parser.set_defaults(do=lambda _: job(), job="dedup", log="json", verbose=False)
 with supervisor.guarded() if "does not hear" in where else contextlib.nullcontext(), supervisor.handle_signals():
     cli._end(parser, [])
 """
-ENDS = {signal.SIGTERM: ("SIGTERM", 143), signal.SIGINT: ("Ctrl-C", 130)}
 
 
-def after(number: signal.Signals, where: str, run: Path) -> tuple[int, str, str]:
-    """Return the exit code, the one line, and the run's state of a job that gets a signal."""
-    command = [sys.executable, "-c", SIGNALLED, str(run), str(int(number)), where]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.stderr.count("\n") == 1, ended.stderr
-    [held] = (run / "leases").iterdir()
-    assert json.loads(held.read_text())["is_over"]
-    assert ended.stderr in (run / "run.log").read_text()
-    state = json.loads((run / "progress.json").read_text())["state"]
-    return ended.returncode, json.loads(ended.stderr)["message"], state
+LINE = "ended by {}; what is finished is kept, run the same command again to go on"
 
 
 @pytest.mark.parametrize(
-    ("where", "number"), [("while it works", signal.SIGTERM), ("again while it ends", signal.SIGINT)]
+    ("where", "number", "code", "line", "state"),
+    [
+        ("while it works", signal.SIGTERM, 143, LINE.format("SIGTERM"), "cut off"),
+        ("again while it ends", signal.SIGINT, 130, LINE.format("Ctrl-C"), "cut off"),
+        ("when it has failed", signal.SIGTERM, 4, "--max-cluster 1: the largest cluster has 2 questions", "failed"),
+    ],
 )
-def test_a_signal_ends_a_job_with_one_line_and_its_code(where: str, number: signal.Signals, tmp_path: Path) -> None:
-    name, code = ENDS[number]
-    line = f"ended by {name}; what is finished is kept, run the same command again to go on"
-    assert after(number, where, tmp_path) == (code, line, "cut off")
-
-
-def test_a_signal_to_a_job_that_has_failed_changes_nothing(tmp_path: Path) -> None:
-    line = "--max-cluster 1: the largest cluster has 2 questions"
-    assert after(signal.SIGTERM, "when it has failed", tmp_path) == (4, line, "failed")
+def test_a_signal_ends_a_job_with_one_line_and_its_code_but_one_that_has_failed(
+    where: str, number: signal.Signals, code: int, line: str, state: str, tmp_path: Path
+) -> None:
+    found = ended(SIGNALLED, tmp_path, int(number), where)
+    assert (found.returncode, found.stderr.count("\n")) == (code, 1), found.stderr
+    assert json.loads(found.stderr)["message"] == line
+    assert found.stderr in (tmp_path / "run.log").read_text()
+    assert json.loads((tmp_path / "progress.json").read_text())["state"] == state
+    [held] = (tmp_path / "leases").iterdir()
+    assert json.loads(held.read_text())["is_over"]
 
 
 def test_a_job_that_does_not_hear_a_signal_is_killed(tmp_path: Path) -> None:
-    number, (name, code) = signal.SIGTERM, ENDS[signal.SIGTERM]
-    command = [sys.executable, "-c", SIGNALLED, str(tmp_path / "run"), str(int(number)), "that it does not hear"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    line = f"ended by {name}; what is finished is kept, run the same command again to go on\n"
-    assert (ended.returncode, ended.stderr) == (code, line)
+    found = ended(SIGNALLED, tmp_path / "run", int(signal.SIGTERM), "that it does not hear")
+    assert (found.returncode, found.stderr) == (143, LINE.format("SIGTERM") + "\n")

@@ -26,6 +26,7 @@ def test_the_overview_has_every_command_once_and_an_example(capsys: pytest.Captu
     assert alone == said("--help", capsys, 0)
     assert all(f"  dupq {name.replace('_', '-')} " in alone for name in COMMANDS)
     assert "Example: dupq from-dump faq.csv" in alone
+    assert said("--version", capsys, 0).startswith(f"dupq {__version__}")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -35,16 +36,8 @@ def test_the_example_of_a_command_is_one(name: str) -> None:
     parser.parse_args(shlex.split(COMMANDS[name].example))
 
 
-def test_the_version_says_which_python(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said("--version", capsys, 0).startswith(f"dupq {__version__}")
-
-
 @pytest.mark.parametrize(
-    ("line", "answers"),
-    [
-        ("dupq re", {"report", "review"}),
-        ("dupq export --run x --to k", {"keep-drop"}),
-    ],
+    ("line", "answers"), [("dupq re", {"report", "review"}), ("dupq export --run x --to k", {"keep-drop"})]
 )
 def test_a_shell_completes_commands_options_and_values(line: str, answers: set[str], tmp_path: Path) -> None:
     pytest.importorskip("argcomplete")
@@ -56,11 +49,7 @@ def test_a_shell_completes_commands_options_and_values(line: str, answers: set[s
 
 @pytest.mark.parametrize(
     ("words", "answer"),
-    [
-        ("dedupe", "dupq dedupe: no such command; did you mean dedup?"),
-        ("from_dump", "did you mean from-dump?"),
-        ("xyz", "no such command; dupq alone lists all commands"),
-    ],
+    [("dedupe", "dupq dedupe: no such command; did you mean dedup?"), ("xyz", "dupq alone lists all commands")],
 )
 def test_a_mistyped_command_is_guessed(words: str, answer: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer in said(words, capsys, 2)

@@ -1,10 +1,8 @@
 """`dupq runs`, `dupq prune` and `dupq status`, as the command line calls them."""
 
-import contextlib
-import io
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -12,23 +10,19 @@ from dupq import storage
 from dupq.cli import main
 
 SUCCESS = {"outputs": {}, "finished": "1970-01-01T00:00:00+00:00"}
+Dupq = Callable[..., tuple[int, str, str]]
 
 
-class Ended(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
+@pytest.fixture
+def dupq(capsys: pytest.CaptureFixture[str]) -> Dupq:
+    """Calls a command and returns its exit code and what it printed."""
 
-
-def dupq(*arguments: str) -> Ended:
-    said, complained = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
-        try:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
             main(list(arguments))
-            code = 0
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-    return Ended(code, said.getvalue(), complained.getvalue())
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return call
 
 
 @pytest.fixture
@@ -43,50 +37,30 @@ def runs(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def files_of(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_runs_are_listed_with_state_age_and_size(runs: str) -> None:
-    heading, *lines = dupq("runs", "--output", runs).stdout.splitlines()
+def test_runs_are_listed_with_state_age_and_size_and_the_status_is_that_of_the_newest(runs: str, dupq: Dupq) -> None:
+    heading, *lines = dupq("runs", "--output", runs)[1].splitlines()
     assert heading.split()[:2] == ["run", "state"]
-    assert [line.split()[:2] for line in lines] == [
-        [f"{1:016x}", "finished"],
-        [f"{2:016x}", "finished"],
-        [f"{3:016x}", "latest"],
-    ]
+    states = ["finished", "finished", "latest"]
+    assert [line.split()[:2] for line in lines] == [[f"{n:016x}", state] for n, state in enumerate(states, 1)]
     size = len(storage.json_bytes(SUCCESS)) + len("{}")
     assert all(line.endswith(f"{size} B") for line in lines)
+    assert dupq("status", "--run", runs)[1].splitlines()[1] == "state      latest"
 
 
-def test_what_would_be_pruned_is_what_is_pruned(runs: str) -> None:
+def test_what_would_be_pruned_is_what_is_pruned(runs: str, dupq: Dupq) -> None:
     arguments = ("prune", "--output", runs, "--keep", "1", "--keep-monthly", "0")
-    said = dupq(*arguments, "--dry-run").stdout
-    assert len(dupq("runs", "--output", runs).stdout.splitlines()) == 1 + 3
-    assert dupq(*arguments).stdout == said.replace("would remove", "removed")
-    assert len(dupq("runs", "--output", runs).stdout.splitlines()) == 1 + 1
-
-
-def test_the_status_is_that_of_the_newest_run(runs: str) -> None:
-    assert dupq("status", "--run", runs).stdout.splitlines()[1] == "state      latest"
+    _, said, _ = dupq(*arguments, "--dry-run")
+    assert len(list(Path(runs).glob("*/_SUCCESS"))) == 3
+    assert dupq(*arguments)[1] == said.replace("would remove", "removed")
+    assert len(list(Path(runs).glob("*/_SUCCESS"))) == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("prune", "--output", "{runs}", "--encoder", "{runs}/no"), 1, "error: {runs}/no: no such folder; give the"),
-        (("prune", "--output", "{runs}", "--encoder", "{runs}/latest.json"), 1, "latest.json: no such folder"),
-        (
-            ("prune", "--output", "{runs}", "--encoder", f"{{runs}}/{1:016x}"),
-            1,
-            ": neither an encoder nor a training is here",
-        ),
-    ],
+    ("encoder", "said"),
+    [("no", "no: no such folder; give the"), (f"{1:016x}", ": neither an encoder nor a training")],
 )
-def test_what_is_wrong_is_one_line(arguments: tuple[str, ...], code: int, said: str, runs: str) -> None:
-    there = files_of(Path(runs))
-    ended = dupq(*(argument.format(runs=runs) for argument in arguments))
-    assert ended.code == code
-    assert said.format(runs=runs) in ended.stderr
-    assert ended.stderr.count("\n") == 1
-    assert files_of(Path(runs)) == there
+def test_what_is_no_encoder_is_said_and_nothing_is_pruned(encoder: str, said: str, runs: str, dupq: Dupq) -> None:
+    code, _, error = dupq("prune", "--output", runs, "--keep", "1", "--encoder", f"{runs}/{encoder}")
+    assert (code, error.count("\n")) == (1, 1)
+    assert said in error
+    assert len(list(Path(runs).glob("*/_SUCCESS"))) == 3

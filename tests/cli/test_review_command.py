@@ -26,17 +26,21 @@ def run(tmp_path: Path) -> str:
     return made
 
 
+def given(run: str) -> list[Verdict]:
+    target = Path(run).parent / "verdicts.tsv"
+    return sorted(last_verdicts([str(target)])[0]) if target.exists() else []
+
+
 def judge(run: str, typed: str, monkeypatch: pytest.MonkeyPatch, of_past: bool = False) -> list[Verdict]:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     review(run, of_past=of_past)
-    target = Path(run).parent / "verdicts.tsv"
-    return last_verdicts([str(target)])[0] if target.exists() else []
+    return given(run)
 
 
 def test_each_pair_is_judged_once_and_back_gives_another_verdict(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge(run, "s\n\nb\nb\nd\nq\n", monkeypatch) == [Verdict(*JUDGED[0], "different")]
-    found = judge(run, "u\n", monkeypatch)  # the first one is not asked again; then the input ends
-    assert sorted(found) == sorted([Verdict(*JUDGED[0], "different"), Verdict(*JUDGED[1], "unsure")])
+    expected = sorted([Verdict(*JUDGED[0], "different"), Verdict(*JUDGED[1], "unsure")])
+    assert judge(run, "u\n", monkeypatch) == expected  # the first one is not asked again; then the input ends
     assert len(judge(run, "x\ns\ns\n", monkeypatch)) == 2  # one is left, and it is skipped
 
 
@@ -48,8 +52,8 @@ def test_a_verdict_is_taken_back_at_once_or_later(
     assert shown.count("3 of 3") == 1  # after two verdicts; then back at the second, and at the first
     assert shown.rstrip().endswith("reads " + str(Path(run).parent / "verdicts.tsv"))  # no verdict, no next command
     judge(run, "s\nd\nq\n", monkeypatch)
-    given = judge(run, "z\nd\nq\n", monkeypatch, of_past=True)
-    assert sorted(given) == sorted([Verdict(*JUDGED[0], "different"), Verdict(*JUDGED[1], "different")])
+    expected = sorted(Verdict(*pair, "different") for pair in JUDGED[:2])
+    assert judge(run, "z\nd\nq\n", monkeypatch, of_past=True) == expected
     capsys.readouterr()
     judge(run, "z\n\nz\nq\n", monkeypatch, of_past=True)
     assert "\n0 verdicts given, 2 taken back; the next" in capsys.readouterr().out
@@ -100,4 +104,4 @@ def test_a_verdict_is_kept_before_the_next_pair_is_shown(run: str) -> None:
         while not process.stdout.readline().startswith("2 of 3"):
             assert process.poll() is None
         process.kill()
-    assert last_verdicts([str(Path(run).parent / "verdicts.tsv")])[0] == [Verdict(*JUDGED[0], "different")]
+    assert given(run) == [Verdict(*JUDGED[0], "different")]

@@ -77,22 +77,19 @@ class JudgeServer:
                 self.end_headers()
                 self.wfile.write(content)
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
 
 
 @contextmanager
 def judge_server(reply: Reply) -> Iterator[JudgeServer]:
     server = JudgeServer(reply)
-    try:
-        yield server
-    finally:
-        server.close()
+    with server.http:
+        threading.Thread(target=server.http.serve_forever, daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.http.shutdown()
 
 
 def answer_text(same: int, differs: str = "", covers: str = "none", odd: bool = False) -> str:
@@ -104,11 +101,6 @@ def answer_text(same: int, differs: str = "", covers: str = "none", odd: bool = 
 def reply_of(content: Any, model: str, finish: str = "stop", used: tuple[int, int] = (100, 20)) -> dict[str, Any]:
     """A chat completion with this content."""
     message = {"role": "assistant", "content": content} if not isinstance(content, dict) else content
-    return {
-        "id": "1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": model,
-        "choices": [{"index": 0, "finish_reason": finish, "message": message}],
-        "usage": {"prompt_tokens": used[0], "completion_tokens": used[1], "total_tokens": sum(used)},
-    }
+    usage = {"prompt_tokens": used[0], "completion_tokens": used[1], "total_tokens": sum(used)}
+    choice = {"index": 0, "finish_reason": finish, "message": message}
+    return {"id": "1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice], "usage": usage}

@@ -22,11 +22,6 @@ def saved_encoder(folder: Path, title_times: int = 3) -> str:
     network = build(settings.encoder, vectors, seed=1)
     network.prepare([slow_ids(vocabulary, word, 512) for word in WORDS], [])
     network.tune(None)
-    save(
-        str(folder),
-        SavedEncoder(
-            network.eval(), vocabulary, settings, None, Fitness(questions=0, unknown_words=0.0, bodies_found=None), {}
-        ),
-        "run",
-    )
+    fitness = Fitness(questions=0, unknown_words=0.0, bodies_found=None)
+    save(str(folder), SavedEncoder(network.eval(), vocabulary, settings, None, fitness, {}), "run")
     return str(folder)

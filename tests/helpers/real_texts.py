@@ -24,11 +24,8 @@ def real_texts(shared_data: Path, most: int | None = None) -> Iterator[tuple[str
     pairs = (shared_data / "arabic" / "pairs.tsv").read_text("utf-8").splitlines()
     yield "arabic", [text for pair in pairs for text in pair.split("\t")[:2]][:most]
     for path in sorted((shared_data / "semeval").iterdir()):
-        content = path.read_bytes()
-        yield (
-            path.name,
-            (lzma.decompress(content) if path.suffix == ".xz" else content).decode("utf-8").splitlines()[:most],
-        )
+        content = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        yield path.name, content.decode("utf-8").splitlines()[:most]
 
 
 def _posts(archive: Path) -> tuple[list[str], list[str]]:

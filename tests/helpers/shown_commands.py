@@ -16,20 +16,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")]
 )
-UNCHECKED = {  # programs that are not here
-    *(
-        "aws",
-        "datasette",
-        "docker",
-        "embedding-atlas",
-        "eksctl",
-        "helm",
-        "kind",
-        "kubectl",
-        "pipx",
-        "sqlite-utils",
-        "uv",
-    )
+# programs that are not here
+UNCHECKED = {
+    *("aws", "datasette", "docker", "embedding-atlas", "eksctl", "helm", "kind", "kubectl", "pipx"),
+    *("sqlite-utils", "uv"),
 }
 _CRON = re.compile(r"^(?:[\d*]+ ){5} *(?:flock -n \S+ )?")
 _SHOWN = re.compile(r"^(?:(?:\w+=\S+ )*(?:\.venv/bin/)?(?:dupq|python|ray|make|pip|pytest)|examples/\S+\.sh)(?: |$)")

@@ -183,13 +183,15 @@ def test_a_pair_of_a_cluster_is_judged_where_it_is_shown(opened: Any, tmp_path: 
     assert verdicts_in(saved(opened, "#work-export", tmp_path)) == {tuple(sorted(PAIR)): "different"}
 
 
-def test_what_was_judged_where_it_was_shown_is_there_again(opened: Any) -> None:
+def test_what_the_browser_keeps_is_there_again_beside_the_verdicts_of_the_run(opened: Any) -> None:
     kept = {"dupq-worklist-more-fabricated": [[0, 3]], "dupq-worklist-fabricated": ["", "", "", "same"]}
+    kept["dupq-verdicts-fabricated"] = ["same", "", "", ""]
     for key, value in kept.items():  # before the page's scripts: what is stored just before a reload may be late
         opened.add_init_script(f"localStorage.setItem({key!r}, {json.dumps(json.dumps(value))})")
     opened.reload()
     opened.wait_for_selector("html[data-ready]")
     assert "of 4. 1 judged: 1 same" in opened.inner_text("#work-progress")
+    assert "2 judged: 1 same, 0 different, 1 unsure" in opened.inner_text("#judge-progress")
 
 
 def test_a_cluster_has_an_address(opened: Any) -> None:
@@ -372,13 +374,6 @@ def test_keys_count_in_the_box_alone_and_a_held_one_judges_one_pair(opened: Any)
     for _ in range(3):
         opened.keyboard.down("s")  # again and again without "up": the key repeats
     opened.keyboard.up("s")
-    assert "2 judged: 1 same, 0 different, 1 unsure" in opened.inner_text("#judge-progress")
-
-
-def test_what_the_browser_keeps_as_unjudged_leaves_the_verdicts_of_the_run(opened: Any) -> None:
-    opened.evaluate("localStorage.setItem('dupq-verdicts-fabricated', JSON.stringify(['same', '', '', '']))")
-    opened.reload()
-    opened.wait_for_selector("html[data-ready]")
     assert "2 judged: 1 same, 0 different, 1 unsure" in opened.inner_text("#judge-progress")
 
 

@@ -49,13 +49,11 @@ def with_figures(folder: Path) -> None:
     """Give the triple's questions answers, views and tags, and one of them an address of its own."""
     for file in storage.list_files(f"{folder}/questions", ".parquet"):
         rows = storage.read_table(file.uri, tables.QUESTIONS).to_pylist()
-        site = CS if CS in file.uri else TRAVEL
         for row in rows:
-            if (site, row["question_id"]) in TRIPLE:
-                number = row["question_id"]
+            number, key = row["question_id"], (CS if CS in file.uri else TRAVEL, row["question_id"])
+            if key in TRIPLE:
                 row |= {"answer_count": number, "view_count": 1_000 * number, "tags": ["a", f"t|{number}"]}
-            if (site, row["question_id"]) == TRIPLE[0]:
-                row["url"] = "https://x.example/(a)[b]|c"
+                row["url"] = "https://x.example/(a)[b]|c" if key == TRIPLE[0] else None
         storage.write_table(file.uri, pa.Table.from_pylist(rows, tables.QUESTIONS), tables.QUESTIONS)
 
 

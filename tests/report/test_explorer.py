@@ -5,7 +5,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import combinations, zip_longest
 from pathlib import Path
@@ -285,20 +285,15 @@ def test_a_query_is_asked_three_times_where_a_stream_breaks_off(
 ) -> None:
     asked = []
 
-    def errors(queries: Queries) -> AbstractContextManager[None]:
-        asked.append(queries)
-        return broken() if len(asked) <= failures else nullcontext()
-
     @contextmanager
-    def broken() -> Iterator[None]:
-        raise StorageError("the stream broke off")
+    def errors(queries: Queries) -> Iterator[None]:
+        asked.append(queries)
+        if len(asked) <= failures:
+            raise StorageError("the stream broke off")
         yield
 
     monkeypatch.setattr(Queries, "_errors", errors)
-    with explorer.open_tables(open_run(run)) as found:
-        if failures < 3:
-            assert found.rows("SELECT count(*) AS count FROM clusters")[0]["count"] > 0
-        else:
-            with pytest.raises(StorageError, match="broke off"):
-                found.rows("SELECT count(*) AS count FROM clusters")
+    expected = nullcontext() if failures < 3 else pytest.raises(StorageError, match="broke off")
+    with explorer.open_tables(open_run(run)) as found, expected:
+        assert found.rows("SELECT count(*) AS count FROM clusters")[0]["count"] > 0
     assert len(asked) == 3

@@ -4,13 +4,12 @@ import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from explored_run import write_worklist
-from fabricated_run import BAD_SITE, CS, LONG_TITLE, PAIR, THRESHOLD, TITLES, TRAVEL, build_run
+from fabricated_run import BAD_SITE, CS, LONG_TITLE, PAIR, TITLES, TRAVEL, build_run
 from lxml import html
 
 from dupq import storage, tables
@@ -19,7 +18,6 @@ from dupq.report import summary as formats
 from dupq.report.charts import SOURCES, Counts
 from dupq.report.summary import summary
 from dupq.runs.reader import link, open_run
-from dupq.runs.views import in_memory
 
 
 def built(folder: Path) -> str:
@@ -35,6 +33,11 @@ def run(tmp_path: Path) -> str:
     return built(tmp_path)
 
 
+def change(run: str, **metrics: object) -> None:
+    place = storage.join(run, "metrics.json")
+    storage.write_json(place, {**storage.read_json(place), **metrics})
+
+
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> str:
     return page.render(built(tmp_path_factory.mktemp("report")))
@@ -43,10 +46,6 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def parsed(rendered: str) -> html.HtmlElement:
     return html.fromstring(rendered)
-
-
-def section(parsed: html.HtmlElement, name: str) -> html.HtmlElement:
-    return parsed.get_element_by_id(name)
 
 
 def text_of(element: html.HtmlElement) -> str:
@@ -105,7 +104,7 @@ def test_long_and_empty_titles_say_so(parsed: html.HtmlElement) -> None:
 
 
 def test_counts_are_shown(parsed: html.HtmlElement) -> None:
-    steps = section(parsed, "steps").xpath(".//table[@class='bars']//text()[normalize-space()]")
+    steps = parsed.get_element_by_id("steps").xpath(".//table[@class='bars']//text()[normalize-space()]")
     assert steps[1:5] == ["Questions", "53 (100.0 %)", "Exact copies of another", "1 (1.9 %)"]
     header = text_of(parsed.find("body/header"))
     assert "53 questions of 3 sites Found 4 groups of duplicates: 32 questions, at most 25 in a group, so 28 " in header
@@ -124,25 +123,12 @@ def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
     }
 
 
-def probabilities_of(parsed: html.HtmlElement) -> dict[str, str]:
-    (chart,) = parsed.xpath("//table[starts-with(caption, 'Probability of the encoder')]")
-    return {row.findtext("th"): row.findall("td")[-1].text for row in chart.iter("tr")}
-
-
-def test_the_threshold_is_named_among_the_probabilities_of_the_encoders_pairs(parsed: html.HtmlElement) -> None:
-    shown = probabilities_of(parsed)
-    assert f"threshold {THRESHOLD:.3f}" in shown["0.8 to 0.9"]
-    assert sum(int(said.split(" ")[0]) for said in shown.values()) == 5  # and no near duplicates
-    assert next(iter(shown)) == "0.9 to 1.0"
-
-
 def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
     shown = summary(run)
     assert "3 pairs of the same meaning; perhaps 3 of them right (an estimate; threshold 0.800)" in shown
     assert "2 other sites (60%) and 25 sets of known duplicates of this archive (40%)" in shown
-    metrics = storage.read_json(storage.join(run, "metrics.json"))
-    metrics["calibration"]["development_sets"] = 0
-    storage.write_json(storage.join(run, "metrics.json"), metrics)
+    calibration = storage.read_json(storage.join(run, "metrics.json"))["calibration"]
+    change(run, calibration={**calibration, "development_sets": 0})
     assert "2 other sites alone: nobody has marked duplicates here" in summary(run)
 
 
@@ -158,42 +144,38 @@ def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
 def test_a_summary_says_how_many_of_the_likely_pairs_may_be_right(
     run: str, first: int, expected: float, factor: float, said: str
 ) -> None:
-    place = storage.join(run, "metrics.json")
     work = {"pairs": 1_200, "first": first, "expected_right": expected, "factor": factor}
-    storage.write_json(place, {**storage.read_json(place), "worklist": work})
+    change(run, worklist=work)
     assert "1,200 more pairs to look at, likeliest first: " in summary(run)
     assert f"perhaps {said} are duplicates (an estimate" in summary(run)
-    storage.write_json(place, {**storage.read_json(place), "worklist": {**work, "pairs": 0}})
+    change(run, worklist={**work, "pairs": 0})
     assert "to look at" not in summary(run)
 
 
 def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> None:
     assert "users had marked" not in summary(run)
-    place = storage.join(run, "metrics.json")
     links = {"test_links": 1_052, "in_one_cluster": 0.038, "in_pairs": 0.5, "searched_links": 0, "among_nearest": {}}
     said = "users had marked 1,052 duplicates that dupq did not see: 40 are in its groups\n"
     near = {"among_nearest": {"1": 0.2, "10": 0.4}, "searched_links": 1_000}
     more = "          of the 1,000 that are no copies, 400 are among the ten questions that it finds most alike\n"
     for given, then in (({}, ""), (near, more)):
-        storage.write_json(place, {**storage.read_json(place), "links": links | given})
+        change(run, links=links | given)
         assert f"{said}{then}" in summary(run)
-    storage.write_json(place, {**storage.read_json(place), "links": links | {"in_one_cluster": None}})
+    change(run, links=links | {"in_one_cluster": None})
     assert "1,052 duplicates that dupq did not see: all are joined by their links\n" in summary(run)
 
 
 def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:
-    place = storage.join(run, "metrics.json")
-    metrics = storage.read_json(place)
     assert "By verdicts" not in page.render(run)
     told = {"run_id": "earlier", "judged": 12, "unsure": 1, "on_other_pairs": 0, "duplicates": None}
     found = {"value": 0.75, "lower": 0.5, "upper": 0.905}
-    storage.write_json(place, {**metrics, "verdicts": {**told, "precision": found, "recall": None}})
-    quality = text_of(section(html.fromstring(page.render(run)), "quality"))
+    change(run, verdicts={**told, "precision": found, "recall": None})
+    quality = text_of(html.fromstring(page.render(run)).get_element_by_id("quality"))
     assert "12 verdicts on the sample of run earlier, not counting 1 unsure, measure that" in quality
     assert "Precision of the pairs that it joined 75.0 % 50.0 % to 90.5 %" in quality
     assert "joined – not yet: judge more" in quality
     assert "12 verdicts on the sample of run earlier: precision 75% (50% to 90%)" in summary(run)
-    storage.write_json(place, {**metrics, "verdicts": {**told, "precision": None, "recall": None}})
+    change(run, verdicts={**told, "precision": None, "recall": None})
     assert "none on a joined pair, so no precision yet" in summary(run)
 
 
@@ -219,11 +201,8 @@ def test_an_archive_that_is_gone_leaves_questions_without_titles(run: str) -> No
 
 def test_the_page_does_not_depend_on_shards_or_row_order(run: str) -> None:
     before = page.render(run)
-    for name, schema in [
-        ("pairs", tables.PAIRS),
-        ("clusters", tables.CLUSTERS),
-        ("cluster_stats", tables.CLUSTER_STATS),
-    ]:
+    schemas = {"pairs": tables.PAIRS, "clusters": tables.CLUSTERS, "cluster_stats": tables.CLUSTER_STATS}
+    for name, schema in schemas.items():
         first, second = storage.list_files(storage.join(run, name), ".parquet")
         table = pa.concat_tables([storage.read_table(first.uri), storage.read_table(second.uri)])
         storage.write_table(first.uri, table.slice(1).take(np.arange(len(table) - 1)[::-1]), schema)
@@ -238,19 +217,6 @@ def test_chart_labels_are_escaped() -> None:
     assert "&lt;script&gt;" in svg
 
 
-def test_known_links_are_counted_among_the_pairs_of_a_probability() -> None:
-    columns = {"source": ["encoder"] * 4, "probability": [0.25, 0.55, 0.55, 0.56], "joined": [False] * 4}
-    rows = pa.table({**columns, "known_link": pa.array([None, True, False, None])})
-    rows = rows.cast(rows.schema.set(1, pa.field("probability", pa.float32())))
-    counts, none = (
-        Counts(SimpleNamespace(metrics={"threshold": 0.5}, pairs=in_memory("pairs", of))) for of in (rows, rows[:0])
-    )  # type: ignore[arg-type]
-    shown = [bar.text for bar in charts.probabilities(counts, 0.5)]
-    assert "3 pairs, 1 known link, threshold 0.500" in shown
-    assert "1 pair" in shown
-    assert not charts.probabilities(none, 0.5)
-
-
 def test_known_duplicates_are_told_apart_by_where_they_were_lost() -> None:
     shown = charts.lost({"test_links": 52, "in_one_cluster": 2 / 52, "listed_apart": 25 / 52})
     assert [bar.text.partition(" (")[0] for bar in shown] == ["2 links", "25 links", "25 links"]
@@ -259,11 +225,9 @@ def test_known_duplicates_are_told_apart_by_where_they_were_lost() -> None:
 
 def test_drift_is_told_where_there_was_an_earlier_run(run: str, parsed: html.HtmlElement) -> None:
     assert "Since the last run" not in [heading.text for heading in parsed.iter("h3")]
-    place = storage.join(run, "metrics.json")
     then = {"clusters": {"now": 4, "then": 1234}, "recall": {"now": 0.5, "then": None}}
-    drift = {"questions_of_clusters_changed": 0.25, **then}
-    storage.write_json(place, {**storage.read_json(place), "drift": drift})
-    quality = text_of(section(html.fromstring(page.render(run)), "quality"))
+    change(run, drift={"questions_of_clusters_changed": 0.25, **then})
+    quality = text_of(html.fromstring(page.render(run)).get_element_by_id("quality"))
     assert "25.0 % of the questions of clusters, of either run, changed their cluster" in quality
     assert "Clusters 4 1,234 Recall, of known duplicates 50.0 % –" in quality
 

@@ -109,17 +109,6 @@ function sourceOf(run) {
           said.textContent = '';
         });
       });
-      byId('count').addEventListener('click', ({ target }) => {
-        target.disabled = true;
-        ask('api/steps', {}, ({ steps }) => {
-          target.textContent = 'There are no candidate pairs to count, or too many at any threshold.';
-          if (!steps) return;
-          target.parentNode.remove();
-          byId('slider').hidden = false;
-          thresholds({ ...run, steps });
-          reachable();
-        });
-      });
     },
   };
 }
