@@ -231,12 +231,8 @@ def status(arguments: argparse.Namespace) -> None:
     """Say how far a run is."""
     from dupq.runs import figures, inventory
 
-    now = datetime.now(UTC)
-    print(
-        json.dumps(figures.status(arguments.run, now), indent=1)
-        if arguments.json
-        else inventory.status(arguments.run, now)
-    )
+    asked = arguments.run, datetime.now(UTC)
+    print(json.dumps(figures.status(*asked), indent=1) if arguments.json else inventory.status(*asked))
 
 
 def review(arguments: argparse.Namespace) -> None:

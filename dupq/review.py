@@ -10,7 +10,6 @@ from dupq.runs import queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of, finished_run, link
 
 _VERDICTS = {"s": "same", "d": "different", "u": "unsure"}
-_ARROWS = {b"\x1b[D": "b", b"\x1b[C": " "}
 _DISPUTED = 50  # pairs: ten minutes
 _HELP = "s same   d different   u unsure   z undo   b back   q quit   any other key: skip"
 
@@ -129,4 +128,4 @@ def _by_key() -> str:
         pressed = os.read(terminal, 8)
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-    return _ARROWS.get(pressed, pressed.decode(errors="replace").lower()) or "q"
+    return pressed.decode(errors="replace").lower() or "q"

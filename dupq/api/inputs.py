@@ -82,8 +82,6 @@ def text(value: object, where: str) -> str:
     if str(value) in _MISSING:
         return ""
     remedy = "; decode it first" if isinstance(value, bytes) else ""
-    if isinstance(value, Mapping):
-        remedy = "; give a table, or a dictionary of columns"
     raise DupqError(f"{where} is {type(value).__name__}, no text{remedy}")
 
 

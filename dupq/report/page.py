@@ -63,7 +63,6 @@ def filled(name: str, run: Run, data: Mapping[str, object], is_served: bool = Fa
     css, also = "\n".join(_read(f"{name}.css") for name in _STYLES), "; connect-src 'self'" if is_served else ""
     allowed = f"script-src '{_hash(script)}'; style-src '{_hash(css)}'{also}"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
-    links = run.metrics["links"]
     html = template(name).render(
         run=run,
         explorer=data,
@@ -71,7 +70,6 @@ def filled(name: str, run: Run, data: Mapping[str, object], is_served: bool = Fa
         script=Markup(script),
         css=Markup(css),
         policy=policy,
-        links_found=links["thresholds"][0]["links_found"] if links else None,  # at the run's own threshold
         next_run=functools.partial(summary.next_run, run),
         **more,
     )
@@ -132,6 +130,7 @@ def render(run_uri: str) -> str:
         counts=counts,
         where=where.charts(run),
         links=links,
+        links_found=links["thresholds"][0]["links_found"] if links else None,  # at the run's own threshold
         review_command=shlex.join(["dupq", "review", "--run", run.uri]),
         worklist=run.worklist.arrow().to_pylist(),
         summary=summary.findings(run),

@@ -75,8 +75,6 @@ def plan(run: Run, questions: int) -> Plan:
         raise SettingError(
             f"--run {run.uri}: it builds on an earlier run, so its times are for new questions only; give another"
         )
-    if not run.metrics["questions"]:
-        raise SettingError(f"--run {run.uri}: it has no questions to plan from; give another run")
     is_small = run.metrics["questions"] < _FEW
     measured = _SHIPPED if is_small else _own(run)
     growth = questions / measured.questions
@@ -106,12 +104,9 @@ def plan(run: Run, questions: int) -> Plan:
 
 
 def _own(run: Run) -> _Measured:
-    size = sum(file.size for file in storage.list_files(run.uri))
-    stages = [
-        (stage["name"], stage.get("seconds") or 0.0, stage.get("peak_memory_mb") or 0.0)
-        for stage in run.manifest.get("stages") or ()
-    ]
-    return _Measured(run.metrics["questions"], size, stages)
+    stages = run.manifest.get("stages") or ()
+    rows = [(stage["name"], stage.get("seconds") or 0.0, stage.get("peak_memory_mb") or 0.0) for stage in stages]
+    return _Measured(run.metrics["questions"], sum(file.size for file in storage.list_files(run.uri)), rows)
 
 
 def _read_seconds(questions: int) -> float:

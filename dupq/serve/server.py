@@ -176,8 +176,6 @@ def serve(run: Run, host: str, port: int, ready: Callable[[Server], None]) -> No
 
 def _open(host: str, port: int, token: str) -> tuple[Server, Door]:
     """Return a server that listens, and whom it lets in."""
-    if not (token.isascii() and token.isprintable()):
-        raise SettingError(f"{TOKEN}: only letters, digits and signs of ASCII expected")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         door = Door(token, ipaddress.ip_address(address[0]).is_loopback)
