@@ -231,4 +231,5 @@ def estimated(uri: str, runs: str) -> dict[str, object] | None:
 def changes_between(run: Run, earlier: Run) -> pa.Table:
     """Return what became of the clusters of an earlier run: CHANGED_CLUSTERS. Memory: the clusters of both runs."""
     sites = Sites([*run.metrics["sites"], *earlier.metrics["sites"]])
-    return changes(*(read_clusters(one.clusters.source, sites) for one in (run, earlier)), sites)
+    now, before = (read_clusters(one.clusters.source, sites) for one in (run, earlier))
+    return changes(now, before, sites)

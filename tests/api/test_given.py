@@ -121,7 +121,7 @@ WRONG: list[tuple[Callable[[Run, Duplicates], Any], str]] = [  # more of them: t
     (lambda *_: dupq.find_duplicates(GIVEN, threshold="0.5"), "threshold='0.5' is str, no number"),
     (lambda *_: dupq.find_duplicates(GIVEN, encoder=5), "encoder is int; the address of"),
     (lambda *_: dupq.find_duplicates(GIVEN, encoder=len), r"int64 of shape \(\) for 4 texts"),
-    (lambda *_: dupq.find_duplicates(GIVEN, encoder=lambda all: np.full((len(all), 2), np.nan)), "of finite floats"),
+    (lambda *_: dupq.find_duplicates(GIVEN, encoder=lambda some: np.full((len(some), 2), np.nan)), "of finite floats"),
     (lambda *_: dupq.open_runs("HTTP://a/b?c&d"), r"download it first: curl -LO 'HTTP://a/b\?c&d'"),
     (lambda *_: dupq.load_encoder("hdfs://a/b"), "hdfs: is not read; copy it to a local path"),
     (lambda *_: dupq.open_run(Path("s3://a/b")), "s3:/a/b: a pathlib.Path cannot hold"),

@@ -269,6 +269,7 @@ def test_a_run_without_an_encoder_or_an_archive_has_an_explorer(run: str, tmp_pa
     assert all(question["gone"] for question in found["questions"])
     assert not any(pair["evidence"] for one in found["clusters"] for pair in one["pairs"])
     assert len(found["questions"]) <= len(QUESTIONS)
+    assert "Question 34 about cs" not in page.render(bare)
 
 
 def test_of_a_large_cluster_the_first_questions_are_held(run: str, data: dict, monkeypatch: pytest.MonkeyPatch) -> None:

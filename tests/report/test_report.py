@@ -62,6 +62,10 @@ def test_titles_stay_text_and_templates_in_them_are_not_run(rendered: str, parse
     data = {"type": "application/json", "id": "run-data"}
     assert [script.attrib for script in parsed.iter("script")] == [data, {"type": "module"}]
     assert len(parsed.xpath("//style")) == 1
+    said = text_of(parsed.find_class("worklist")[0])
+    assert LONG_TITLE[:300].strip() in said
+    assert LONG_TITLE[:1000].strip() not in said
+    assert "Untitled" in said
 
 
 def test_a_run_with_settings_of_another_version_has_its_report(run: str, tmp_path: Path) -> None:
@@ -93,14 +97,6 @@ def test_links_lead_to_sections_and_to_questions_of_sites_with_host_names(parsed
     assert not [title for title in odd if title.xpath(".//a")]
     for site in (BAD_SITE, "localhost", "a.b/c", "a.b@c.d", "a..b", "", "a.b\n", "user:x.y"):
         assert link((site, 1)) is None
-
-
-def test_long_and_empty_titles_say_so(parsed: html.HtmlElement) -> None:
-    (listed,) = parsed.find_class("worklist")
-    said = text_of(listed)
-    assert LONG_TITLE[:300].strip() in said
-    assert LONG_TITLE[:1000].strip() not in said
-    assert "Untitled" in said
 
 
 def test_counts_are_shown(parsed: html.HtmlElement) -> None:
@@ -190,13 +186,6 @@ def test_a_run_without_duplicates_has_a_page(run: str) -> None:
         for file in storage.list_files(storage.join(run, name)):
             storage.write_table(file.uri, schema.empty_table(), schema)
     assert "The run found no clusters." in page.render(run)
-
-
-def test_an_archive_that_is_gone_leaves_questions_without_titles(run: str) -> None:
-    manifest = storage.read_json(storage.join(run, "manifest.json"))
-    manifest["inputs"]["questions"] += "-moved"
-    storage.write_json(storage.join(run, "manifest.json"), manifest)
-    assert TITLES[PAIR[1]] in text_of(html.fromstring(page.render(run)))  # as the worklist has it
 
 
 def test_the_page_does_not_depend_on_shards_or_row_order(run: str) -> None:
