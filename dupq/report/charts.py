@@ -5,6 +5,7 @@ scheme and prints. Each bar has its value as text: nothing is shown by length or
 run lacks has no bars, and the page leaves it out.
 """
 
+import math
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from dupq.clusters.components import connected
 from dupq.job.records import Measures, Metrics
-from dupq.report.summary import counted, number, share
+from dupq.report.summary import counted, number, score, share
 from dupq.runs.reader import Run
 from dupq.runs.scoring import ENDS
 from dupq.text.keys import Sites
@@ -25,6 +26,8 @@ STEPS = 100  # of probability
 LOWEST = 10  # step of the slider: below it, pairs that are hardly ever duplicates join nearly everything
 PAIRS = 4_000_000  # in memory at most: those that always join, then the most probable
 FEWEST = 10  # pairs in a bar of reliability
+_TENTHS = 10
+_SIZES = (2, 3, 4, 5, 10, 20, 50, 100, 1_000, math.inf)
 _FUNNEL = [
     ("questions", "Questions", "one"),
     ("exact_copies", "Exact copies of another", "one"),
@@ -201,3 +204,32 @@ def where_lost(links: Measures) -> dict[str, float]:
         "a candidate pair, not joined": listed,
         "no candidate pair": max(0.0, 1 - grouped - listed),
     }
+
+
+def probabilities(counts: Counts, threshold: float) -> list[Bar]:
+    """Return how many of the encoder's pairs have each tenth of probability; lengths are logarithms of the counts."""
+    tenths = [column[ENCODER].reshape(_TENTHS, -1).sum(axis=1).tolist() for column in (counts.pairs, counts.known)]
+    if not sum(tenths[0]):
+        return []
+    own, bars = int(steps_of(np.array([threshold], np.float32))[0]) * _TENTHS // STEPS, []
+    for tenth, (pairs, known) in reversed([*enumerate(zip(*tenths, strict=True))]):
+        label = f"{tenth / _TENTHS:.1f} to {(tenth + 1) / _TENTHS:.1f}"
+        texts = [counted(pairs, "pair"), *[counted(known, "known link")] * (known > 0)]
+        texts += [f"threshold {score(threshold)}"] * (tenth == own)
+        bars.append(Bar(label, math.log1p(pairs), ", ".join(texts)))
+    return bars
+
+
+def cluster_sizes(run: Run) -> list[Bar]:
+    """Return how many clusters there are of each size."""
+    counts = np.zeros(len(_SIZES) - 1, np.int64)
+    for stats in run.cluster_stats.files(["size"]):
+        counts += np.histogram(stats["size"].to_numpy(), _SIZES)[0]
+    ranges = zip(_SIZES, _SIZES[1:], counts.tolist(), strict=False)
+    return [Bar(_range(low, high), count, number(count)) for low, high, count in ranges if count]
+
+
+def _range(left: float, right: float) -> str:
+    if right == math.inf:
+        return f"{left:,.0f} questions or more"
+    return f"{left:,.0f} questions" if right - left == 1 else f"{left:,.0f} to {right - 1:,.0f} questions"

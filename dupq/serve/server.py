@@ -27,6 +27,7 @@ from dupq.serve.contents import Contents
 
 TOKEN = "DUPQ_TOKEN"  # a variable of the environment
 _CONNECTIONS = 32  # at a time; more are refused at once
+_REST = 32  # times 64 KB that are read of a request that is too long
 _HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)  # any port: a tunnel has its own
 _FIELDS = 30  # of a request, at most
 _NAMES = ("clusters", "cluster", "more", "pair", "odds", "question")
@@ -135,6 +136,17 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
+
+    def shutdown_request(self, request: _Request) -> None:
+        """Close a connection, after what else it sends: without that its sender might not see the answer."""
+        if isinstance(request, socket.socket):
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_WR)
+                request.settimeout(1.0)
+                for _ in range(_REST):
+                    if not request.recv(1 << 16):
+                        break
+        self.close_request(request)
 
     def handle_error(self, request: _Request, client_address: object) -> None:
         """Print what went wrong, unless the connection broke off or was idle."""

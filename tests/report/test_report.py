@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from explored_run import write_worklist
-from fabricated_run import BAD_SITE, CS, LONG_TITLE, PAIR, TITLES, TRAVEL, build_run
+from fabricated_run import BAD_SITE, CS, LONG_TITLE, PAIR, THRESHOLD, TITLES, TRAVEL, build_run
 from lxml import html
 
 from dupq import storage, tables
@@ -117,6 +117,14 @@ def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
         "known_link": (1, 1, 1),
         "verdict": (0, 0, 0),
     }
+
+
+def test_the_threshold_is_named_among_the_probabilities_of_the_encoders_pairs(parsed: html.HtmlElement) -> None:
+    (chart,) = parsed.xpath("//table[starts-with(caption, 'Probability of the encoder')]")
+    shown = {row.findtext("th"): row.findall("td")[-1].text for row in chart.iter("tr")}
+    assert f"threshold {THRESHOLD:.3f}" in shown["0.8 to 0.9"]
+    assert sum(int(said.split(" ")[0]) for said in shown.values()) == 5  # and no near duplicates
+    assert next(iter(shown)) == "0.9 to 1.0"
 
 
 def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
