@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_evidence import Question, marked, slow_lead, slow_shared, words_of
 
-from dupq.clusters.evidence import UNLISTED, Shared, Words, lifts_of, shared, title_context, title_cosines, title_leads
-from dupq.tables import TITLE_CONTEXT
+from dupq.clusters.evidence import UNLISTED, Words, lifts_of, shared, title_context, title_cosines, title_leads
 from dupq.text.marks import ASKING, CITED, SELF
 
 TERMS = 12
 SETS = st.dictionaries(st.integers(0, TERMS - 1), st.integers(1, 255), max_size=6)
 TAGS = st.sets(st.integers(0, 4), max_size=3).map(lambda tags: dict.fromkeys(tags, 1))
-NOTHING = dict[int, int]()
 MARKS = st.sets(st.tuples(st.integers(ASKING, CITED), st.integers(0, 3)), max_size=12)
 OWN = st.integers(0, 3).map(lambda number: (SELF, number))
 EVERY_MARK = st.builds(lambda marks, own: marked(*marks, own), MARKS, OWN)
@@ -57,36 +55,6 @@ def test_what_pairs_share_is_what_their_dictionaries_share(case: Case) -> None:
         assert column.tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-6, nan_ok=True), name
     alone = title_cosines(case.words.titles, case.left, case.right, case.rarities)
     assert alone.tolist() == found.title_cosine.tolist()
-
-
-def one_pair(one: Question, other: Question, rarity: list[float] | None = None) -> dict[str, float]:
-    case = Case([one, other], np.array(rarity or [2.0] * TERMS, np.float32), np.array([0]), np.array([1]))
-    return {name: float(column[0]) for name, column in shared(case.words, *case[2:], case.rarities)._asdict().items()}
-
-
-EVERYTHING = [(kind, 1) for kind in range(SELF) if kind != CITED]
-NONE_OF_A_COPY = {"title_swap", "cites", *(name for name in Shared._fields if name.startswith("other_"))}
-
-
-def test_a_question_and_its_copy_share_everything() -> None:
-    words = {1: 2, 3: 1}, {1: 5, 2: 1, 3: 9}, {0: 1}
-    found = one_pair(*(Question(*words, marked(*EVERYTHING, (SELF, own))) for own in (1, 2)))
-    assert found == {name: 0 if name in NONE_OF_A_COPY else pytest.approx(1) for name in Shared._fields}
-
-
-def test_without_tags_on_either_side_nothing_is_said_of_tags() -> None:
-    tagged, plain = Question(NOTHING, NOTHING, {1: 1}, NOTHING), Question(NOTHING, NOTHING, NOTHING, NOTHING)
-    assert math.isnan(one_pair(plain, plain)["tags"])
-    assert one_pair(plain, tagged)["tags"] == 0
-
-
-def test_titles_that_differ_in_one_telling_word_each_swap_it() -> None:
-    rarity = [1.0] * TERMS
-    rarity[5], rarity[6], rarity[7] = 8.0, 6.0, 4.0
-    one, other = Question({1: 1, 6: 1}, *[NOTHING] * 3), Question({1: 1, 7: 1, 2: 1}, *[NOTHING] * 3)
-    assert one_pair(one, other, rarity)["title_swap"] == 4 / 8
-    longer = Question({1: 1, 6: 1, 7: 1}, *[NOTHING] * 3)
-    assert one_pair(one, longer, rarity)["title_swap"] == 0  # one title has all that the other has
 
 
 @st.composite
@@ -169,21 +137,6 @@ def test_titles_lead_by_how_much_more_alike_they_are_than_those_of_the_other_nei
     assert made.leads(right, left).tolist() == found.tolist()
 
 
-@given(neighbourhoods())
-def test_around_a_question_is_the_sum_over_the_neighbours_that_it_lists(made: Neighbourhood) -> None:
-    found = made.title_context()
-    assert found.schema == TITLE_CONTEXT
-    assert found.to_pylist() == [
-        {
-            "key": question,
-            "cosines": sum(round(float(made.cosines[question, other]) * 2**20) for other in listed),
-            "listed": len(listed),
-        }
-        for question, listed in enumerate(made.lists)
-        if listed
-    ]
-
-
 def test_the_order_in_which_neighbours_are_added_makes_no_difference() -> None:
     """Nor does the number of parts: sums of floats would differ in their last digits."""
     random = np.random.default_rng(5)
@@ -196,10 +149,3 @@ def test_the_order_in_which_neighbours_are_added_makes_no_difference() -> None:
     pieces = pa.concat_tables(title_context(keys[some], cosines[some]) for some in np.array_split(mixed, 7))
     added = pieces.group_by("key").aggregate([("cosines", "sum"), ("listed", "sum")]).sort_by("key")
     assert [*zip(*added.to_pydict().values(), strict=True)] == [*zip(*together.to_pydict().values(), strict=True)]
-
-
-def test_where_all_titles_are_alike_none_leads_and_where_nothing_is_listed_a_pair_leads_by_all_of_it() -> None:
-    alike = Neighbourhood([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]], np.full((4, 4), 0.75, np.float32))
-    one, other = np.array([0, 1]), np.array([3, 2])
-    assert alike.leads(one, other).tolist() == [0, 0]
-    assert alike._replace(lists=[[3], [], [], [0]]).leads(one, other).tolist() == [0.75, 0.75]

@@ -4,7 +4,6 @@ import random
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,13 +84,6 @@ def slow_ids(now: Night, then: Named) -> Named:
     for one in new:
         if not one - carried:
             named[min(key for group in now for key in group if key not in named)] = one
-    return named
-
-
-def slow_ids_of_history(history: list[Night]) -> Named:
-    named: Named = {}
-    for night in history:
-        named = slow_ids(night, named)
     return named
 
 
@@ -184,34 +176,6 @@ def test_changes_equal_the_twins_whatever_the_order_of_rows(nights: tuple[Night,
     assert found_changes(named, then, order) == expected
 
 
-@given(nights(3))
-def test_the_run_before_tells_as_much_as_all_of_history(nights: list[Night]) -> None:
-    first, second, third = nights
-    ids = found_ids(third, found_ids(second, found_ids(first, {})))
-    assert ids == slow_ids_of_history(nights)
-    assert ids == found_ids(third, slow_ids_of_history([first, second]))
-
-
-@given(nights(3))
-def test_every_cluster_is_accounted_for(nights: list[Night]) -> None:
-    then = slow_ids_of_history(nights[:2])
-    now = slow_ids(nights[2], then)
-    rows = found_changes(now, then)
-    assert {row[1] for row in rows} - {NONE} == {name for name, group in now.items() if group not in then.values()}
-    assert {row[2] for row in rows} - {NONE} == {name for name, group in then.items() if group not in now.values()}
-
-
-def test_a_pair_may_be_in_a_split_and_in_a_merger() -> None:
-    then = {1: frozenset({1, 2, 3, 4}), 5: frozenset({5, 6})}
-    now = {1: frozenset({1, 2}), 5: frozenset({3, 4, 5, 6})}
-    assert found_changes(now, then) == [
-        ("merged", 5, 1, 4, 4, 2),
-        ("merged", 5, 5, 4, 2, 2),
-        ("split", 1, 1, 2, 4, 2),
-        ("split", 5, 1, 4, 4, 2),
-    ]
-
-
 def test_of_equal_claims_more_shared_questions_then_the_smaller_id_then_the_smaller_key_wins() -> None:
     wide = frozenset({5, 6, 7, 8})
     assert found_ids([wide], {2: frozenset({5, 20}), 1: frozenset({6, 21})}) == {1: wide}
@@ -221,31 +185,3 @@ def test_of_equal_claims_more_shared_questions_then_the_smaller_id_then_the_smal
     then = {3: frozenset({1, 20}), 4: frozenset({2, 3, *range(10, 16)})}
     assert jaccard(now, then[3]) == jaccard(now, then[4])
     assert found_ids([now], then) == {4: now}
-
-
-def test_a_chain_of_claims_is_settled_one_after_another() -> None:
-    """Each cluster has half of two earlier ones, so only the first pair is the best for both sides."""
-    then = {2 * place: frozenset({2 * place, 2 * place + 1}) for place in range(200)}
-    now = [frozenset({2 * place + 1, 2 * place + 2}) for place in range(200)]
-    assert found_ids(now, then) == slow_ids(now, then)
-
-
-def test_a_cluster_of_questions_that_all_name_others_takes_a_key_that_names_none() -> None:
-    then = {1: frozenset({1, 2, 3}), 4: frozenset({4, 5, 6}), 7: frozenset({7, 8, 9}), 10: frozenset({10, 11, 12})}
-    now = [group - {name} for name, group in then.items()] + [frozenset({7, 10}), frozenset({1, 4})]
-    found = found_ids(now, then)
-    assert {2: frozenset({1, 4}), 3: frozenset({7, 10})}.items() <= found.items()
-    assert found == slow_ids(now, then)
-    assert found_ids(now, found) == found
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_random_nights_have_each_kind_of_change(kind: str) -> None:
-    """Else the comparison with the twin would prove nothing."""
-    order = random.Random(7)
-    seen = set()
-    for _ in range(50):
-        then, now = ([order.randrange(10) for _ in ALL_KEYS] for _ in range(2))
-        kept = [new if order.random() < 0.2 else old for old, new in zip(then, now, strict=True)]
-        seen |= {row[0] for row in found_changes(by_smallest(night_of(kept)), by_smallest(night_of(then)))}
-    assert kind in seen

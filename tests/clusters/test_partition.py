@@ -225,12 +225,6 @@ def test_a_long_chain_of_uneven_pairs_comes_apart_into_small_groups(absent: floa
     assert np.unique(labels, return_counts=True)[1].max() <= 8
 
 
-def test_a_clique_of_200_stays_whole() -> None:
-    pairs = np.stack(np.triu_indices(200, 1), axis=1)
-    weights = np.random.default_rng(7).uniform(0.01, 3, len(pairs))
-    assert not partition(200, pairs, weights, -4.0).any()
-
-
 @pytest.mark.parametrize("size", [5, 8, 100])
 def test_two_cliques_with_one_doubtful_pair_between_them_come_apart(size: int) -> None:
     clique = np.stack(np.triu_indices(size, 1), axis=1)

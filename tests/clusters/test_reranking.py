@@ -19,7 +19,6 @@ from dupq.clusters.reranking import (
     SCALES,
     Density,
     Reread,
-    are_apart,
     cosines_of,
     density_of,
     excess_of,
@@ -145,17 +144,6 @@ def test_the_density_counts_each_pair_once(questions: int, kind: type) -> None:
     assert questions < 300 or min(alike, related) > 30
 
 
-def test_the_excess_of_an_archive_is_that_of_a_part_of_it() -> None:
-    """Both counts fall with the square of what is drawn, so a sample tells the share, whatever its size."""
-    random = np.random.default_rng(9)
-    noisy = made_vectors(1_600, 0, 8) + 0.05 * random.normal(size=(1_600, 24))
-    full = (noisy / np.linalg.norm(noisy, axis=1, keepdims=True)).astype(np.float32)
-    whole = excess_of(density_of(full), PRIOR.reread)
-    parts = [excess_of(density_of(full[random.permutation(1_600)[:800]]), PRIOR.reread) for _ in range(3)]
-    assert 1.0 < whole < 4.0
-    assert parts == pytest.approx([whole] * 3, abs=0.3)
-
-
 def test_an_archive_like_the_priors_has_no_excess_and_others_the_more_alike_pairs_the_more() -> None:
     tail, share = PRIOR.reread["tail"], PRIOR.reread["share"]
     assert excess_of(NONE, PRIOR.reread) == 0.0
@@ -171,6 +159,8 @@ def test_an_archive_like_the_priors_has_no_excess_and_others_the_more_alike_pair
     assert excess_of(Density(1_000, 1e9, 1_000), PRIOR.reread) == 4.0
     few = excess_of(Density(1_000, 3, 2), PRIOR.reread)
     assert few < excess_of(Density(1_000, 300, 200), PRIOR.reread)  # three pairs say little
+    chosen = [excess_of(Density(questions, 300.0, 600.0), PRIOR.reread) for questions in (0, 49, 50, 1_000)]
+    assert chosen[:2] == [0, 0] < chosen[2:] == [chosen[3]] * 2  # somebody chose a handful of questions
 
 
 def test_alike_templates_are_no_sign_of_duplicates() -> None:
@@ -187,30 +177,6 @@ def test_alike_templates_are_no_sign_of_duplicates() -> None:
     assert quarter.excess == pytest.approx(excess_of(Density(1_000, 22.5, 1_000.0), PRIOR.reread))
     assert without.excess > quarter.excess > none.excess == 0.0
     assert without == PLAIN._replace(linked_share=PRIOR.model.linked_share, excess=without.excess)
-
-
-@pytest.mark.parametrize("name", REREAD[2:])
-def test_the_density_says_nothing_of_pairs_whose_titles_ask_something_else(name: str) -> None:
-    """An archive full of duplicates makes others likelier, and they do not tell that it is full of them."""
-    features = features_for(3, 23, 0.0)
-    features[1, FEATURES.index(name)] = 0.01  # as little as two titles share
-    are_others = [False, name in TELL_APART, False]
-    assert are_apart(features).tolist() == are_others
-    full = PLAIN._replace(excess=2.0, factor=0.5, offset=0.375)
-    cosines, pairs = np.array([ALIKE, ALIKE, 0.95]), rows_of(np.zeros(3))
-    assert full.excess_at(features, cosines) == pytest.approx([2.0, 0.0 if are_others[1] else 2.0, 2.0 * 1.35])
-    logs = [model.log_odds(PRIOR.model, pairs, features, cosines) for model in (full, full._replace(excess=0.0))]
-    assert (logs[0] > logs[1]).tolist() == [not each for each in are_others]
-    assert (logs[0] >= logs[1]).all()
-    many = Density(1_000, 90.0, 1_000.0)
-    model = reread_of(PRIOR, np.tile(features[1], (20, 1)), np.full(20, 0.9), many, True)
-    assert (model.excess == 0.0) == are_others[1]
-
-
-def test_a_handful_of_questions_that_somebody_chose_has_no_excess() -> None:
-    found = [excess_of(Density(questions, 300.0, 600.0), PRIOR.reread) for questions in (0, 1, 49, 50, 1_000)]
-    assert found[:3] == [0.0, 0.0, 0.0]
-    assert found[3] == found[4] > 1.0
 
 
 def test_cosines_of_an_unknown_model_are_read_at_the_prior_s_mean_and_spread() -> None:
