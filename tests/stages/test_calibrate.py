@@ -32,7 +32,6 @@ from dupq.text.marks import ASKING, SELF
 
 SITE = "a.example.com"
 K, POPULATION, COSINE = 3, 100, Measure("cosine", 1.0, 0.0)
-NOT_SEEN = dict.fromkeys(("train", "development", "test"), np.zeros(0, np.int64))
 LINKED, OTHERS = [1, 2], [20, 21]
 SETS = {1: (1, "development"), 2: (1, "development"), 5: (5, "test"), 6: (5, "test")}
 LISTS = {
@@ -89,30 +88,22 @@ OF_LINKED = [(1, 2), (1, 20), (1, 5), (1, 2), (2, 40)]  # pairs in the lists of 
 WITHOUT = [*OF_LINKED, (1, 20), (20, 21), (5, 20), (20, 21), (21, 41)]
 
 
-def test_all_pairs_of_the_sampled_questions_are_read() -> None:
+def test_all_pairs_of_the_sampled_questions_are_read_and_count_less_where_more_of_their_kind_are_drawn() -> None:
     found = sampled()
     assert sorted(pairs_of(found)) == sorted(WITHOUT)
     assert found.is_linked.tolist() == [pair == (1, 2) for pair in pairs_of(found)]
     assert found.labels.tolist() == found.is_linked.tolist()
     assert not found.is_judged.any()
-    assert usual_scores(LISTED, SAMPLED).tolist() == pytest.approx([0.45, 0.5])
-
-
-def test_a_pair_that_comes_up_twice_counts_once() -> None:
-    """Each sampled question without known duplicates represents 48 of 96, each linked one 2 of 4."""
-    found = sampled()
+    # each sampled question without known duplicates represents 48 of 96, each linked one 2 of 4; a pair counts once
     for pair, total in {(1, 2): 2, (20, 21): 48, (1, 20): 25, (5, 20): 48, (21, 41): 48, (2, 40): 1}.items():
         assert found.counts[rows_of(found, pair)].sum() == pytest.approx(total), pair
     assert found.log_rates.tolist() == pytest.approx([np.log((2 / 4) / (2 / 96))] * len(WITHOUT))
-
-
-def test_pairs_that_are_not_linked_count_less_where_more_of_their_kind_are_drawn() -> None:
-    found = sampled()
-    kinds = [("linked" if pair == (1, 2) else "of linked") for pair in OF_LINKED] + ["of others"] * 5
-    weights = {"linked": 1.0, "of linked": (2 / 96) / (2 / 4), "of others": 1.0}
-    both = {(1, 2), (1, 20), (20, 21), (2, 40)}  # each lists the other
-    halves = [0.5 if pair in both else 1.0 for pair in WITHOUT]
-    expected = [weights[kind] * half for kind, half in zip(kinds, halves, strict=True)]
+    drawn_more = [pair != (1, 2) and row < len(OF_LINKED) for row, pair in enumerate(WITHOUT)]
+    are_mutual = [pair in {(1, 2), (1, 20), (20, 21), (2, 40)} for pair in WITHOUT]
+    expected = [
+        (0.5 if both else 1.0) * ((2 / 96) / (2 / 4) if more else 1.0)
+        for both, more in zip(are_mutual, drawn_more, strict=True)
+    ]
     assert sorted(found.weights.tolist()) == pytest.approx(sorted(expected))
 
 
@@ -229,20 +220,3 @@ def test_pairs_that_titles_decide_are_kept_with_no_weight_and_move_nothing(have_
     assert [row["weight"] == 0 for row in rows] == [each and not have_bodies for each in decided]
     assert [row["is_linked"] for row in rows] == decided
     assert sum(row["is_judged"] for row in rows) == 1
-
-
-def test_where_no_question_lists_another_there_is_nothing_to_calibrate_on() -> None:
-    """As in an archive of one question or of empty questions; an archive without questions has no list."""
-    one = lists_table({1: {}})
-    sample = pa.Table.from_pylist([{"key": 1, "is_linked": False}], SAMPLE)
-    own = lists_of(one, sample, verdicts_on({}))
-    none = lists_of_neighbours(one, own)
-    assert (len(own), len(none)) == (1, 0)
-    terms = terms_table(pa.array([1]), words_of([Question({1: 1}, {1: 1}, {}, {})]))
-    assert terms_of_lists(terms, own, none) == terms
-    directed = listed_rows([own, none], K, COSINE)
-    split = sets_in(KNOWN_SETS.empty_table())
-    found = sampled_pairs(sample, 1, split, verdicts_on({(1, 2): "same"}), directed, undirected(directed))
-    assert not len(found.rows)
-    empty = sample_of(iter([]), KEY_PAIRS.empty_table(), REPRESENTATIVES.empty_table(), NOT_SEEN, CalibrationSettings())
-    assert (len(empty.table), empty.counts["rows_in"]) == (0, 0)

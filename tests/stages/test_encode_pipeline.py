@@ -19,15 +19,14 @@ from random_bag import WORDS, saved_encoder
 from dupq import storage, system
 from dupq.encoders.bags import Encoded
 from dupq.errors import DupqError
-from dupq.job import actors, cluster
+from dupq.job import actors
 from dupq.job.actors import Pool, call_on_gpu
 from dupq.job.run import Run
 from dupq.job.step import unfinished
 from dupq.job.table import Broadcast, Table
 from dupq.job.tasks import Report
-from dupq.settings.sections import EncodeSettings
 from dupq.stages import embeddings
-from dupq.stages.embeddings import Embedder, encode_texts, pool_for
+from dupq.stages.embeddings import Embedder, encode_texts
 from dupq.system import recording
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.token_arrays import TokenIds
@@ -196,27 +195,3 @@ def test_an_error_of_an_actor_is_that_of_its_step(tmp_path: Path, ray_started: N
             return
         time.sleep(0.05)
     raise AssertionError(f"of {wanted} CPUs there are {ray.available_resources()}")
-
-
-@pytest.mark.parametrize(
-    ("settings", "gpus", "cpus", "least", "actors"),
-    [
-        (EncodeSettings(), 0, 2, 32, 2),  # a small run on CPUs: tasks
-        (EncodeSettings(actors=2), 0, 8, 3, 2),
-        (EncodeSettings(), 4, 64, 64, 4),
-        (EncodeSettings(), 4, 4, 64, 4),
-    ],
-)
-def test_the_pipeline_is_for_actors_that_are_asked_for_and_for_large_runs(
-    settings: EncodeSettings, gpus: int, cpus: int, least: int, actors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {"is_in_process": False, "cpus": cpus, "widest": 1.0}.items():
-        monkeypatch.setattr(cluster, name, lambda value=value: value)
-    assert pool_for(settings, [50_000] * (least - 1), gpus) is None
-    pool = pool_for(settings, [50_000] * least, gpus)
-    assert pool is not None
-    assert (pool.actors, pool.gpus) == (actors, 1 if gpus else 0)
-    if gpus:
-        assert pool.cpus == 0  # CPUs are for the tasks that feed it
-    else:
-        assert pool.cpus == 1  # an actor takes all steps, on a CPU of its own

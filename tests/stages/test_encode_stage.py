@@ -9,7 +9,6 @@ from inline import without_ray
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.job import cluster, gpus
-from dupq.job.actors import Pool
 from dupq.job.gpus import NO_GPUS, Gpus
 from dupq.job.run import Run
 from dupq.job.table import Table
@@ -26,7 +25,6 @@ from dupq.stages.embeddings import (
 from dupq.tables import EMBEDDED
 
 MADE_BY = {"torch": "2"}
-MIXED = {"is_in_process": False, "gpus": 0}
 
 
 @pytest.fixture
@@ -73,36 +71,35 @@ def test_what_was_made_by_something_else_is_removed(run: Run) -> None:
     assert storage.exists(table.file(0))
 
 
-def pools(
-    monkeypatch: pytest.MonkeyPatch, counts: list[int], settings: EncodeSettings, **of_cluster: object
-) -> Pool | None:
-    """The actors that encode shards of so many questions."""
-    for name, value in of_cluster.items():
+@pytest.mark.parametrize(
+    ("actors", "gpus", "cluster_of", "counts", "made"),
+    [
+        (0, 0, (2, 1.0), [50_000] * 31, None),  # a small run on CPUs: tasks
+        (0, 0, (2, 1.0), [50_000] * 32, (2, 1, 0)),  # an actor takes all steps, on a CPU of its own
+        (2, 0, (8, 1.0), [0] * 2, None),
+        (2, 0, (8, 1.0), [0] * 3, (2, 1, 0)),
+        (0, 4, (64, 1.0), [50_000] * 63, None),
+        (0, 4, (4, 1.0), [50_000] * 64, (4, 0, 1)),  # CPUs are for the tasks that feed it
+        (0, 0, (1, 1.0), [7_999] * 100, None),  # many small shards
+        (0, 0, (1, 0.0), [50_000] * 32, None),  # a cluster that has no CPU yet
+    ],
+)
+def test_actors_encode_where_they_are_asked_for_and_large_runs(
+    actors: int, gpus: int, cluster_of: tuple[int, float], counts: list[int], made: tuple | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name, value in {"is_in_process": False, "cpus": cluster_of[0], "widest": cluster_of[1]}.items():
         monkeypatch.setattr(cluster, name, lambda value=value: value)
-    return pool_for(settings, counts, 0)
+    pool = pool_for(EncodeSettings(actors=actors), counts, gpus)
+    assert (pool and (pool.actors, pool.cpus, pool.gpus)) == made
 
 
-@pytest.mark.parametrize(("shards", "actors"), [(2, None), (3, 2)])
-def test_actors_encode_from_so_many_shards_on(shards: int, actors: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = pools(monkeypatch, [0] * shards, EncodeSettings(actors=2), **MIXED, cpus=2, widest=1.0)
-    assert (pool and pool.actors) == actors
-
-
-@pytest.mark.parametrize(("cpus", "actors"), [(1, 0), (2, 0), (2, 1)])
-def test_without_ray_tasks_encode_however_many_shards_there_are(
-    cpus: int, actors: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("actors", [0, 1])
+def test_without_ray_tasks_encode_however_many_shards_there_are(actors: int, tmp_path: Path) -> None:
     settings = EncodeSettings(actors=actors)
-    with without_ray(cpus):
+    with without_ray():
         check_room_to_encode(settings, 32, str(tmp_path), NO_GPUS)
-        assert pools(monkeypatch, [0] * 32 if actors else [50_000] * 32, settings) is None
-
-
-@pytest.mark.parametrize(("counts", "widest"), [([7_999] * 100, 1.0), ([50_000] * 32, 0.0)])
-def test_tasks_encode_many_small_shards_and_on_a_cluster_that_has_no_cpu_yet(
-    counts: list[int], widest: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert pools(monkeypatch, counts, EncodeSettings(), **MIXED, cpus=1, widest=widest) is None
+        assert pool_for(settings, [50_000] * 32, 0) is None
 
 
 @pytest.mark.parametrize(

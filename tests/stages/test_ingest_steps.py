@@ -1,6 +1,5 @@
 """Partitions of a site: written once, sorted if necessary, and combined into shards."""
 
-import io
 import random
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,6 @@ from dupq.stages.ingest import (
     all_rows,
     are_ordered,
     inputs_of,
-    keys_of,
     plan_shards,
     read_batch,
     row_groups,
@@ -107,23 +105,6 @@ def test_rows_in_any_order_are_sorted_and_of_the_same_id_the_last_stays(tmp_path
     assert dict(left_out) == {
         file: sum(last[number] != f"of {file}" for number in set(some)) for file, some in enumerate(ids[:2])
     }
-
-
-def test_only_keys_are_read_to_find_the_last_rows_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    titles = pa.array([random.Random(number).randbytes(1_000).hex() for number in range(300)])
-    rows = questions([*range(300)]).set_column(1, QUESTIONS.field(1), titles)
-    [part] = written(tmp_path, [rows], "questions")
-    content, read = Path(part.uri).read_bytes(), list[bytes]()
-
-    class Counted(io.BytesIO):
-        def read(self, size: int | None = -1, /) -> bytes:
-            read.append(super().read(size))
-            return read[-1]
-
-    monkeypatch.setattr(storage, "open_mapped", lambda _: pa.PythonFile(Counted(content), "r"))
-
-    assert keys_of(part.uri).tolist() == [*range(300)]
-    assert sum(map(len, read)) < len(content) / 10
 
 
 @pytest.mark.parametrize("rows_of_a_part", [1, 3, 100])

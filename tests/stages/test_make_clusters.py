@@ -158,81 +158,45 @@ def test_the_tables_do_not_depend_on_how_the_pairs_are_spread(
     assert list(spread.stats.items()) == list(whole.stats.items())
     assert spread.clusters == whole.clusters
     assert sorted(map(str, spread.pairs)) == sorted(map(str, whole.pairs))
-    for name, group in whole.ids().items():
-        found, n = whole.stats[name], len(group)
-        keys = sorted(key_of(Sites([A, B]), one) for one in group)
-        expected = [np.float32(0.7 + (a * 7 + b) % 13 / 50) for a, b in combinations(keys, 2)]
-        assert (found["size"], found["edges"], found["density"]) == (n, n * (n - 1) / 2, 1)
-        assert found["bridges"] == (n == 2)
-        assert found["weakest_link"] == min(expected)
-        assert found["mean_probability"] == pytest.approx(float(np.mean(expected)))
 
 
-class TestTheSecondNight:
-    """Return the clusters of two nights."""
+FIRST = Night(questions(A, B), [on(A, 1, 2, 3), on(A, 5, 6), on(B, 1, 2, 3, 4), on(B, 8, 9), on(B, 10, 11)])
 
-    first = Night(questions(A, B), [on(A, 1, 2, 3), on(A, 5, 6), on(B, 1, 2, 3, 4), on(B, 8, 9), on(B, 10, 11)])
 
-    def make(self, tmp_path: Path, groups: Groups, there: list[Question] | None = None) -> Tables:
-        make(self.first, tmp_path / "first")
-        return make(Night(there or self.first.questions, groups), tmp_path / "second", tmp_path / "first")
+def test_a_question_that_left_the_cluster_it_names_is_alone(tmp_path: Path) -> None:
+    """Its id is not carried on to a third night."""
+    make(FIRST, tmp_path / "first")
+    found = make(FIRST._replace(groups=[on(A, 2, 3)]), tmp_path / "second", tmp_path / "first")
+    assert found.ids() == {f"{A}/1": {*on(A, 2, 3)}}
+    assert found.groups()[f"{A}/1~alone"] == {(A, 1)}
+    assert found.groups()[f"{A}/5"] == {(A, 5)}
+    found = make(FIRST._replace(groups=[on(A, 1, 2, 3)]), tmp_path / "third", tmp_path / "second")
+    assert found.ids() == {f"{A}/1": {*on(A, 1, 2, 3)}}
+    assert found.changes == [("grown", f"{A}/1", f"{A}/1", 3, 2, 2)]
 
-    def test_says_what_grew_shrank_came_went_and_came_apart(self, tmp_path: Path) -> None:
-        there = [one for one in questions(A, B, count=14) if one != (A, 1)]
-        groups = [on(A, 2, 3), on(A, 4, 5, 6), on(B, 1, 2), on(B, 3, 4), on(B, 13, 14)]
-        found = self.make(tmp_path, groups, there)
-        assert found.ids() == {
-            f"{A}/1": {*groups[0]},  # though the question is gone
-            f"{A}/5": {*groups[1]},  # though a smaller one joined
-            f"{B}/1": {*groups[2]},
-            f"{B}/3": {*groups[3]},
-            f"{B}/13": {*groups[4]},
-        }
-        assert found.changes == [
-            ("new", f"{B}/13", None, 2, 0, 0),
-            ("gone", None, f"{B}/8", 0, 2, 0),
-            ("gone", None, f"{B}/10", 0, 2, 0),
-            ("grown", f"{A}/5", f"{A}/5", 3, 2, 2),
-            ("shrunk", f"{A}/1", f"{A}/1", 2, 3, 2),
-            ("split", f"{B}/1", f"{B}/1", 2, 4, 2),
-            ("split", f"{B}/3", f"{B}/1", 2, 4, 2),
-        ]
 
-    def test_a_question_that_left_the_cluster_it_names_is_alone(self, tmp_path: Path) -> None:
-        found = self.make(tmp_path, [on(A, 2, 3), on(B, 1, 2, 3, 4)])
-        assert found.ids()[f"{A}/1"] == {*on(A, 2, 3)}
-        assert found.groups()[f"{A}/1~alone"] == {(A, 1)}
-        assert found.groups()[f"{A}/5"] == {(A, 5)}
+def test_a_new_site_before_the_others_changes_no_id(tmp_path: Path) -> None:
+    make(Night(questions(B, C), [on(B, 2, 3), on(C, 4, 5)]), tmp_path / "first")
+    night = Night(questions(A, B, C), [on(B, 1, 2, 3), on(C, 4, 5), on(A, 1, 2)])
+    found = make(night, tmp_path / "second", tmp_path / "first")
+    assert sorted(found.ids()) == [f"{A}/1", f"{B}/2", f"{C}/4"]
+    assert [row[:3] for row in found.changes] == [("new", f"{A}/1", None), ("grown", f"{B}/2", f"{B}/2")]
 
-    def test_a_third_night_reads_past_those_that_are_alone(self, tmp_path: Path) -> None:
-        self.make(tmp_path, [on(A, 2, 3)])
-        found = make(Night(self.first.questions, [on(A, 1, 2, 3)]), tmp_path / "third", tmp_path / "second")
-        assert found.ids() == {f"{A}/1": {*on(A, 1, 2, 3)}}
-        assert found.changes == [("grown", f"{A}/1", f"{A}/1", 3, 2, 2)]
 
-    def test_a_new_site_before_the_others_changes_no_id(self, tmp_path: Path) -> None:
-        make(Night(questions(B, C), [on(B, 2, 3), on(C, 4, 5)]), tmp_path / "first")
-        night = Night(questions(A, B, C), [on(B, 1, 2, 3), on(C, 4, 5), on(A, 1, 2)])
-        found = make(night, tmp_path / "second", tmp_path / "first")
-        assert sorted(found.ids()) == [f"{A}/1", f"{B}/2", f"{C}/4"]
-        assert [row[:3] for row in found.changes] == [("new", f"{A}/1", None), ("grown", f"{B}/2", f"{B}/2")]
-
-    def test_a_site_that_is_gone_takes_its_questions_along(self, tmp_path: Path) -> None:
-        make(Night(questions(A, B), [on(A, 1, 2), [*on(B, 5, 6, 7), (A, 9)]]), tmp_path / "first")
-        found = make(Night(questions(B), [on(B, 5, 6)]), tmp_path / "second", tmp_path / "first")
-        assert sorted(found.groups()) == sorted(f"{B}/{number}" for number in range(1, 13) if number != 6)
-        assert [row[:3] for row in found.changes] == [("gone", None, f"{A}/1"), ("shrunk", f"{B}/5", f"{A}/9")]
-        members = pa.table({"key": [5, 6], "id": [5, 5]})  # of the six questions then, none has its id now
-        assert changed_since(members, str(tmp_path / "first"), [B]) == {"questions_of_clusters_changed": 1.0}
-
-    def test_an_id_goes_with_the_site_of_its_question(self, tmp_path: Path) -> None:
-        """An id of a site that is gone cannot be written, so its cluster gets a new one; other ids stay."""
-        make(Night(questions(A, B), [[(A, 9), *on(B, 5, 6, 7)], on(B, 1, 2)]), tmp_path / "first")
-        then = identity.read_clusters(str(tmp_path / "first" / "clusters"), Sites([B]))
-        assert [column.tolist() for column in then] == [[1, 2], [1, 1]]
-        found = make(Night(questions(B), [on(B, 5, 6, 7), on(B, 1, 2, 3)]), tmp_path / "second", tmp_path / "first")
-        assert found.ids() == {f"{B}/5": {*on(B, 5, 6, 7)}, f"{B}/1": {*on(B, 1, 2, 3)}}
-        assert found.changes == [("grown", f"{B}/1", f"{B}/1", 3, 2, 2), ("shrunk", f"{B}/5", f"{A}/9", 3, 4, 3)]
+def test_a_site_that_is_gone_takes_its_questions_and_ids_along(tmp_path: Path) -> None:
+    """An id that names a question of it cannot be written, so its cluster gets a new one; other ids stay."""
+    make(Night(questions(A, B), [on(A, 1, 2), [(A, 9), *on(B, 5, 6, 7)], on(B, 1, 2)]), tmp_path / "first")
+    then = identity.read_clusters(str(tmp_path / "first" / "clusters"), Sites([B]))
+    assert [column.tolist() for column in then] == [[1, 2], [1, 1]]
+    found = make(Night(questions(B), [on(B, 5, 6), on(B, 1, 2, 3)]), tmp_path / "second", tmp_path / "first")
+    assert found.ids() == {f"{B}/5": {*on(B, 5, 6)}, f"{B}/1": {*on(B, 1, 2, 3)}}
+    assert found.changes == [
+        ("gone", None, f"{A}/1", 0, 2, 0),
+        ("grown", f"{B}/1", f"{B}/1", 3, 2, 2),
+        ("shrunk", f"{B}/5", f"{A}/9", 2, 4, 2),
+    ]
+    members = pa.table({"key": [5, 6], "id": [5, 5]})  # of the questions then, none has its id now
+    assert changed_since(members, str(tmp_path / "first"), [B]) == {"questions_of_clusters_changed": 1.0}
 
 
 @pytest.mark.parametrize("seed", range(2))

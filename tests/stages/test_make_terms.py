@@ -16,10 +16,8 @@ from dupq.clusters.evidence import titles_only
 from dupq.job.run import Run
 from dupq.job.table import Shards
 from dupq.settings.sections import TextSettings
-from dupq.stages import terms as stage
 from dupq.stages.terms import make_terms
 from dupq.stages.texts import make_texts
-from dupq.tables import CONTENTS
 from dupq.text.keys import Sites
 from dupq.text.marks import CITED, SELF
 from dupq.text.questions import BUCKETS, Terms
@@ -68,10 +66,3 @@ def test_each_question_has_the_tags_and_marks_of_its_row(tmp_path: Path) -> None
     )
     assert own[1:] == cited[:-1]  # each cites the next one
     assert all(len(some) == 1 for some in own)
-
-
-def test_a_shard_without_questions_has_no_terms() -> None:
-    found = stage.terms_of_shard(
-        tables.QUESTION_TEXTS.empty_table().drop_columns(["title", "text"]), CONTENTS.empty_table()
-    )
-    assert (len(found.table), len(found.second)) == (0, 0)

@@ -3,15 +3,13 @@
 import random
 from pathlib import Path
 
-import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
 from real_texts import real_texts
-from test_near_steps import find
+from test_near_steps import assert_found, find, untitled
 
-from benchmarks.all_pairs import all_pairs, edited
-from dupq.tables import TEXTS
+from benchmarks.all_pairs import edited
 from dupq.text.token_arrays import token_texts
 
 pytestmark = [
@@ -41,21 +39,5 @@ def texts(shared_data: Path) -> list[str]:
 
 def test_real_near_duplicates_are_found_verified_and_joined(texts: list[str], tmp_path: Path) -> None:
     assert len(texts) == COUNT
-    column = pa.array(texts)
-    true = all_pairs(column.to_pylist(), 3, 0.8)
-    untitled = pa.array([""] * COUNT)
-    table = pa.table([pa.array(np.arange(COUNT)), untitled, column], schema=TEXTS)
-    near = find(table, tmp_path)
-    found = {(row["left"], row["right"]): row["jaccard"] for row in near.verified}
-    assert {pair: np.float32(true[pair]) for pair in found} == found  # so none is under the threshold
-
-    # A pair of copies represents those of all their copies: count a text once.
-    copies = {row["right"] for row in near.verified if row["source"] == "exact"}
-    wanted = {pair for pair in true if not copies & set(pair)}
-    assert len(wanted) > 1800
-    assert len(wanted & set(found)) >= 0.995 * len(wanted)
-
-    groups = {min(group): group for group in nx.connected_components(nx.Graph(list(found)))}
-    joined = near.representatives
-    assert joined == {key: smallest for smallest, group in groups.items() for key in group}
-    assert sum(joined.get(i, i) == joined.get(j, j) for i, j in true) >= 0.995 * len(true)
+    found = find(untitled(pa.array(np.arange(COUNT)), pa.array(texts)), tmp_path)
+    assert_found([*range(COUNT)], texts, found)

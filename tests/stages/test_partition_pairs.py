@@ -174,17 +174,15 @@ def title_context_rows(archive: Archive) -> list[dict[str, int]]:
     return rows
 
 
-def partitioned(
-    run: Run, archive: Archive, given: tuple[Candidates, Table, Table], setting: Setting, threshold: float = THRESHOLD
-) -> Table:
+def partitioned(run: Run, archive: Archive, folder: Path, setting: Setting) -> Table:
     scale = PairScorer(model(), archive.reference, K, None if archive.read is None else BY_COSINE)
-    cut = Partitioning(threshold, SITES, MEASURE, scale, setting.scored_size)
-    return partition_pairs(run, *given, cut)
+    cut = Partitioning(THRESHOLD, SITES, MEASURE, scale, setting.scored_size)
+    return partition_pairs(run, *write(archive, folder, setting), cut)
 
 
 def clusters(archive: Archive, folder: Path, setting: Setting) -> tuple[Clusters, Report]:
     run = Run(str(folder), "partition")
-    return labels(partitioned(run, archive, write(archive, folder, setting), setting)), run.report
+    return labels(partitioned(run, archive, folder, setting)), run.report
 
 
 def labels(made: Table) -> Clusters:
@@ -284,10 +282,10 @@ def test_neither_parts_nor_shards_nor_groups_change_the_clusters(
 ) -> None:
     monkeypatch.setattr(stage, "_PAIRS_OF_GROUP", group)
     bare = mixed(3)
-    for archive, scored_size in ((bare, 25), (bare._replace(links=some_links(bare)), 1_000)):
-        setting = Setting(parts, shards, scored_size)
-        folder = tmp_path / str(scored_size)
-        made = partitioned(Run(str(folder), "partition"), archive, write(archive, folder, setting), setting)
+    linked = bare._replace(links=some_links(bare))
+    for number, (archive, scored_size) in enumerate([(bare, 25), (linked, 25), (linked, 1_000)]):
+        setting, folder = Setting(parts, shards, scored_size), tmp_path / str(number)
+        made = partitioned(Run(str(folder), "partition"), archive, folder, setting)
         assert labels(made) == slowly(archive, scored_size)
         groups = made.partitions
         if group == 1:
@@ -344,77 +342,8 @@ def test_random_links_join_all_that_they_connect(seed: int, tmp_path: Path) -> N
     assert max(len(group) for group in nx.connected_components(nx.Graph(archive.links))) > 2
 
 
-LINKED = {(0, 1): 0.5, (1, 2): 0.9, (3, 4): 0.1}  # questions 0 and 1 are linked, and 2 is the duplicate of one of them
-
-
-@pytest.mark.parametrize(("other", "is_joined"), [(0.6, True), (0.3, False)])
-def test_what_speaks_against_one_of_two_linked_questions_speaks_against_both(
-    other: float, is_joined: bool, tmp_path: Path
-) -> None:
-    """At a threshold of .7 a pair of .9 outweighs one of .6, and not one of .3."""
-    archive = archive_of(np.arange(5), {**LINKED, (0, 2): other}, noise=0.5)
-    keys = archive.keys
-    found, report = clusters(archive._replace(links=[(keys[0], keys[1])]), tmp_path, Setting())
-    assert found == {keys[0]: keys[0], keys[1]: keys[0], keys[2]: keys[0 if is_joined else 2]}
-    assert report.counts[UNLISTED_SCORED] == 0
-
-
-@pytest.mark.parametrize("seed", [None, 3])
-def test_what_is_no_candidate_counts_as_least_likely_for_linked_questions_too(seed: int | None, tmp_path: Path) -> None:
-    """In a component over `scored_size`."""
-    archive = archive_of(np.arange(5), LINKED, noise=0.5) if seed is None else mixed(seed)
-    links = [(archive.keys[0], archive.keys[1])] if seed is None else some_links(archive)
-    archive, setting = archive._replace(links=links), Setting(scored_size=2 if seed is None else 25)
-    found, _ = clusters(archive, tmp_path, setting)
-    assert found == slowly(archive, setting.scored_size)
-
-
 def test_without_sure_pairs_there_are_no_clusters(tmp_path: Path) -> None:
     archive = archive_of(np.arange(5), {(0, 1): 0.5, (2, 4): 0.1}, noise=0.5)
     found, report = clusters(archive, tmp_path, Setting(parts=2, shards=2))
     assert found == {}
     assert "groups" not in report.counts
-
-
-class TestPlanted:
-    """A clique, of which each question lists ten others, and a chain, whose ends have nothing in common."""
-
-    clique, chain = 60, 200
-
-    def archive(self) -> Archive:
-        random = np.random.default_rng(5)
-        groups = np.r_[np.zeros(self.clique, int), np.arange(1, self.chain + 1)]
-        scored = {}
-        for one in range(self.clique):
-            for other in random.choice(self.clique, 10, replace=False).tolist():
-                if one != other:
-                    scored[min(one, other), max(one, other)] = float(np.float32(random.uniform(0.6, 1)))
-        for link in range(self.clique, self.clique + self.chain - 1):
-            scored[link, link + 1] = float(np.float32(0.9))
-        return archive_of(groups, scored, noise=0.02, seed=6)
-
-    def test_the_clique_stays_whole(self, tmp_path: Path) -> None:
-        archive = self.archive()
-        found, _ = clusters(archive, tmp_path, Setting(parts=2, shards=3))
-        assert {found[key] for key in archive.keys[: self.clique]} == {archive.keys[0]}
-        assert sizes(found)[0] == self.clique
-
-    @pytest.mark.parametrize("scored_size", [1_000, 50])
-    def test_the_chain_does_not_become_one_cluster(self, scored_size: int, tmp_path: Path) -> None:
-        archive = self.archive()
-        found, report = clusters(archive, tmp_path, Setting(scored_size=scored_size))
-        chain = {key: found[key] for key in archive.keys[self.clique :]}
-        assert sizes(chain)[0] <= 4
-        assert component_sizes(archive)[0] == self.chain
-        assert report.caps.get(OVER, 0) == (0 if scored_size == 1_000 else self.chain + self.clique)
-
-
-def test_a_higher_threshold_never_joins_more(tmp_path: Path) -> None:
-    archive, joined = mixed(5), []
-    for threshold in (0.5, 0.7, 0.9, 1.0):
-        folder, setting = tmp_path / str(threshold), Setting()
-        run = Run(str(folder), "partition")
-        found = labels(partitioned(run, archive, write(archive, folder, setting), setting, threshold))
-        joined.append(sum(found[a] == found[b] for a, b in combinations(sorted(found), 2)))
-    assert joined == sorted(joined, reverse=True)
-    assert joined[0] > joined[-1] == 0

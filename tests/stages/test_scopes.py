@@ -10,19 +10,15 @@ import pyarrow as pa
 import pytest
 import xxhash
 from searched import FLOOR, PARTS, SITES, beyond, directed, lists, made_up, recorded, search_request, slowly, write
+from test_near_steps import find, untitled
 
 from dupq import storage
-from dupq.job.run import Run
-from dupq.job.table import Broadcast, Table
+from dupq.job.table import Table
 from dupq.neighbours.scopes import entries_of
-from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
+from dupq.settings.sections import NeighbourSettings
 from dupq.stages.clusters import pairs_within
-from dupq.stages.near_duplicates import find_near_duplicates, make_signatures
 from dupq.stages.scopes import Scopes, scopes_of
-from dupq.stages.texts import TextTables
-from dupq.tables import CONTENTS, GROUPED, QUESTIONS, RARITIES, SCOPES, SCORED, TEXTS
-from dupq.text.keys import Sites
-from dupq.text.questions import content_hashes
+from dupq.tables import GROUPED, QUESTIONS, SCOPES, SCORED
 
 Owned = dict[int, list[tuple[int, int]]]  # the entries of each question
 
@@ -98,31 +94,6 @@ def test_lists_hold_the_nearest_that_may_be_compared_night_after_night(
         owned[int(kept.keys[-1])] = [(0, 0)]  # another scope: a changed question
 
 
-def verified_in(folder: Path, texts: list[str], keys: list[int], owned: Owned | None, window: int) -> tuple[set, dict]:
-    """The verified pairs, and the representatives, of questions with these texts."""
-    said = pa.array(texts)
-    table = pa.table([pa.array(keys), pa.array([""] * len(keys)), said], schema=TEXTS)
-    hashes, none = content_hashes(pa.array([""] * len(keys)), said), pa.nulls(len(keys), pa.int32())
-    rest = [pa.array([""] * len(keys)), pa.array([[]] * len(keys), pa.list_(pa.int32())), none]
-    made = {}
-    for name, rows, schema in (
-        ("texts", table, TEXTS),
-        ("contents", pa.table([table["key"], *map(pa.array, hashes.T), *rest], schema=CONTENTS), CONTENTS),
-        ("rarities", pa.table([pa.array(np.ones(1 << 16, np.float32))], schema=RARITIES), RARITIES),
-    ):
-        made[name] = Table(str(folder / name), schema, 1, rows=len(rows))
-        storage.write_table(made[name].file(0), rows, schema)
-    scopes = None if owned is None else scoped(folder, owned, [keys], {}, window)
-    settings, tables = NearDuplicateSettings(), TextTables(made["texts"], made["contents"], ("a",))
-    signed = make_signatures.function(Run(str(folder), "near"), tables, settings, Sites(["a"]), PARTS, (), scopes)
-    found = find_near_duplicates.function(
-        Run(str(folder), "near"), tables, signed, made["rarities"], settings, "english", scopes=scopes
-    )
-    pairs = Broadcast(found.verified).read().select(["left", "right"]).to_pydict()
-    owners = found.representatives.read(0).to_pydict()
-    return set(zip(*pairs.values(), strict=True)), dict(zip(*owners.values(), strict=True))
-
-
 def edits(count: int, seed: int) -> tuple[list[str], list[str]]:
     """Copies and edits of five texts, and which text each is one of."""
     generator = np.random.default_rng(seed)
@@ -139,28 +110,15 @@ def test_near_duplicates_are_connected_as_by_all_pairs_that_may_be_compared(
     keys = list(range(100, 190))
     texts, of = edits(len(keys), values)
     owned = drawn(np.array(keys), values + 1, values, days)
-    pairs, representatives = verified_in(tmp_path, texts, keys, owned, window)
-    assert all(may_be_compared(owned[a], owned[b], window) for a, b in pairs)
+    table, scopes = untitled(pa.array(keys), pa.array(texts)), scoped(tmp_path, owned, [keys], {}, window)
+    found = find(table, tmp_path, 1, PARTS, scopes=scopes)
+    assert all(may_be_compared(owned[a], owned[b], window) for a, b in found.pairs)
     graph = nx.Graph()
     for i, a in enumerate(keys):
         for j in range(i):
             if of[i] == of[j] and may_be_compared(owned[a], owned[keys[j]], window):
                 graph.add_edge(a, keys[j])
-    assert {key: min(nodes) for nodes in nx.connected_components(graph) for key in nodes} == representatives
-
-
-def test_with_one_value_each_near_duplicates_are_those_of_separate_runs(tmp_path: Path) -> None:
-    keys = list(range(100, 190))
-    texts, _ = edits(len(keys), 7)
-    owned = {key: [(key % 3, 0)] for key in keys}
-    together = verified_in(tmp_path / "all", texts, keys, owned, 0)
-    rows = [[row for row, key in enumerate(keys) if key % 3 == value] for value in range(3)]
-    alone = [
-        verified_in(tmp_path / str(value), [texts[row] for row in own], [keys[row] for row in own], None, 0)
-        for value, own in enumerate(rows)
-    ]
-    assert together[0] == set().union(*(pairs for pairs, _ in alone))
-    assert together[1] == {key: owner for _, owners in alone for key, owner in owners.items()}
+    assert {key: min(nodes) for nodes in nx.connected_components(graph) for key in nodes} == found.representatives
 
 
 def test_a_pair_is_shown_by_questions_that_may_be_compared() -> None:
