@@ -1,11 +1,8 @@
 """From pairs to clusters in one process: which pairs are scored, and what joins."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 
-from dupq.clusters.components import components
 from dupq.clusters.decision import decide
 
 NO_LINKS = np.zeros((0, 2), np.int64)
@@ -35,32 +32,3 @@ def test_pairs_that_no_question_lists_join_nothing_by_themselves() -> None:
     p = np.array([0.55, 0.001, 0.001, 0.9, 0.55], np.float32)
     found = groups(*decide(pairs, p, NO_LINKS, 0.5, lambda missing: np.full(len(missing), 0.99, np.float32)))
     assert {group for group in found if len(group) > 1} == {frozenset((2, 4))}
-
-
-def test_links_join_whatever_speaks_against_them() -> None:
-    pairs, p = np.array([[1, 2], [2, 3]]), np.array([0.9, 0.01], np.float32)
-    found = groups(*decide(pairs, p, np.array([[2, 3], [7, 9]]), 0.5, lambda missing: np.zeros(len(missing))))
-    assert frozenset((7, 9)) in found
-    assert any({2, 3} <= group for group in found)
-
-
-def test_the_answer_does_not_depend_on_the_order_of_the_pairs() -> None:
-    generator = np.random.default_rng(5)
-    pairs = np.array(list(combinations(range(30), 2)))
-    pairs = pairs[generator.random(len(pairs)) < 0.2]
-    p = generator.random(len(pairs)).astype(np.float32)
-    order = generator.permutation(len(pairs))
-
-    def score(missing: np.ndarray) -> np.ndarray:
-        return ((missing[:, 0] * 7 + missing[:, 1]) % 10 / 20).astype(np.float32)
-
-    one, other = (decide(pairs[rows], p[rows], NO_LINKS, 0.6, score) for rows in (np.arange(len(pairs)), order))
-    np.testing.assert_array_equal(one, other)
-    sure = components(pairs[p >= np.float32(0.6)])
-    for group in groups(*one):
-        assert len(np.unique(sure[1][np.isin(sure[0], list(group))])) == 1
-
-
-def test_nothing_sure_makes_no_clusters() -> None:
-    keys, labels = decide(np.array([[1, 2]]), np.array([0.1], np.float32), NO_LINKS, 0.5, lambda pairs: pairs)
-    assert len(keys) == len(labels) == 0

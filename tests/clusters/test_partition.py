@@ -202,14 +202,6 @@ def test_neither_the_order_of_the_pairs_nor_their_orientation_changes_the_answer
     assert changed.tolist() == partition(*graph).tolist()
 
 
-@given(st.one_of(small_graphs(), larger_graphs()), st.data())
-def test_nodes_in_between_that_no_pair_touches_change_nothing(graph: Graph, data: st.DataObject) -> None:
-    steps = data.draw(st.lists(st.integers(1, 3), min_size=graph.count, max_size=graph.count))
-    places = np.cumsum(steps)
-    labels = partition(int(places[-1]) + 2, places[graph.pairs], graph.weights, graph.absent)
-    assert labels[places].tolist() == places[partition(*graph)].tolist()
-
-
 @given(larger_graphs(), st.one_of(small_graphs(), larger_graphs()))
 def test_components_together_get_the_answer_of_each_alone(one: Graph, two: Graph) -> None:
     two = two._replace(absent=one.absent)

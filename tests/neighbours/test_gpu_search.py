@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.slow_neighbours import archives, as_rows, exact_order, random_bags, slow_top_k
+from oracles.slow_neighbours import archives, as_rows, exact_order, slow_top_k
 from scipy import sparse
 
 from dupq.errors import ClusterError, DupqError
@@ -71,14 +71,6 @@ def test_words_are_dealt_to_columns_by_weight() -> None:
     assert column[0] == width  # no bag has it
 
 
-@pytest.mark.parametrize(("dimensions", "width"), [(192, 576), (300, 704), (8, 448)])
-def test_rows_fill_the_last_step_of_a_product(dimensions: int, width: int) -> None:
-    generator, measure = np.random.default_rng(1), HYBRID
-    vectors = generator.normal(size=(5, dimensions)).astype(np.float16)
-    _, questions = upload(Embeddings(np.arange(5), vectors, random_bags(generator, 5)), measure, HOST)
-    assert quick_of(questions, measure, columns_of_words(questions)).rows.shape == (5, width)
-
-
 def units(count: int, seed: int) -> Embeddings:
     """Vectors and bags of unit length, rounded: what encoders make."""
     generator = np.random.default_rng(seed)
@@ -102,21 +94,6 @@ def test_scores_are_the_host_s_to_the_last_bit(measure: Measure) -> None:
     np.fill_diagonal(expected, -np.inf)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(questions.squares, side_of(made, measure).squares)
-
-
-def test_words_are_looked_up_among_those_of_the_pairs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, questions = upload(units(90, 2), HYBRID, HOST)
-    looked_up, search_sorted = [], torch.searchsorted
-
-    def counted(numbers: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        looked_up.append(len(numbers))
-        return search_sorted(numbers, wanted)
-
-    monkeypatch.setattr(torch, "searchsorted", counted)
-    rows = torch.arange(3)
-    lists = empty_lists(3, 1, HOST)._replace(buffer=torch.full((3, 1), 7).int(), counts=torch.ones(3).int())
-    plain.score(HYBRID, questions, questions, rows, lists, torch.full((90,), -1).int())
-    assert looked_up == [int(questions.starts[3])]
 
 
 def assert_all_are_found(archive: Embeddings, rows: int, measure: Measure, k: int, shares: int = 1) -> None:

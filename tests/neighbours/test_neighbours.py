@@ -51,21 +51,6 @@ def test_neighbours_equal_a_full_sort_for_any_block_size_and_measure(
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_real_sized_neighbours_do_not_depend_on_blocks_or_row_order(measure: Measure) -> None:
-    generator = np.random.default_rng(3)
-    vectors = generator.normal(size=(700, 300))
-    vectors[300:600] = vectors[:300] + generator.normal(size=(300, 300)) * 1e-3
-    units = (vectors / np.linalg.norm(vectors, axis=1)[:, None]).astype(np.float16)
-    words = random_bags(generator, 700, 200) if measure.lexical else None
-    archive = Embeddings(np.arange(700), units, words)
-    shuffled = archive.take(generator.permutation(700))
-    whole = top_k(archive, [archive], 10, measure)
-    pieces = top_k(archive, blocks(shuffled, 177), 10, measure)
-    for left, right in zip(whole, pieces, strict=True):
-        assert left.tobytes() == right.tobytes()
-
-
-@pytest.mark.parametrize("measure", MEASURES)
 def test_a_score_can_be_recomputed_from_the_embeddings(measure: Measure) -> None:
     generator = np.random.default_rng(4)
     vectors = generator.normal(size=(50, 30)).astype(np.float16)

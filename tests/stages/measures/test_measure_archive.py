@@ -85,14 +85,11 @@ def test_the_encoder_ranks_the_whole_archive_as_a_sort_of_all_scores_does(tmp_pa
     assert found["scores"] == scores[PAIRS].tolist()
 
 
-def test_without_an_encoder_the_baselines_alone_are_measured(tmp_path: Path) -> None:
-    found = measured(archive_of(tmp_path, None, [1, 9, 25]))
-    assert list(found) == ["bm25", *(f"shingle_jaccard_{size}" for size in (1, 2, 3, 4))]
-    assert [name for name, of_system in found.items() if of_system["ranked"] is not None] == ["bm25"]
-    assert found["bm25"]["ranked"][0][:2] == [30, 31]
-
-
 def test_what_is_measured_does_not_depend_on_shards(tmp_path: Path, encoder: str) -> None:
     whole = measured(archive_of(tmp_path / "one", encoder, []))
     for place, cuts in enumerate(([13], [1, 2, 39])):
         assert measured(archive_of(tmp_path / str(place), encoder, cuts)) == whole
+    alone = measured(archive_of(tmp_path / "alone", None, [1, 9, 25]))
+    assert list(alone) == ["bm25", *(f"shingle_jaccard_{size}" for size in (1, 2, 3, 4))]
+    assert alone == {name: whole[name] for name in alone}
+    assert alone["bm25"]["ranked"][0][:2] == [30, 31]

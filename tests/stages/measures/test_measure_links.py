@@ -220,12 +220,9 @@ def test_links_to_questions_that_are_absent_do_not_count() -> None:
     assert (one["test_links"], one["in_one_cluster"]) == (2, 0.5)
 
 
-@pytest.mark.parametrize("links", [[], [(A, 1, ABSENT)], [(A, 1, 1)]])
-def test_without_links_there_is_no_quality(links: list[tuple[str, int, int]]) -> None:
-    assert measure(small([on(A, 1, 2)], links)) is None
-
-
-def test_links_that_the_encoder_was_trained_or_tuned_on_are_no_test() -> None:
+def test_without_links_that_the_encoder_was_neither_trained_nor_tuned_on_there_is_no_quality() -> None:
+    for links in ([], [(A, 1, ABSENT)], [(A, 1, 1)]):
+        assert measure(small([on(A, 1, 2)], links)) is None
     run = small([on(A, 1, 2)], [(A, 1, 2), (A, 3, 4)])
     for part in ("train", "development"):
         assert measure(run._replace(parts=dict.fromkeys(on(A, 1, 3), part))) is None

@@ -30,7 +30,7 @@ from dupq.neighbours.candidates import Nearest, nearest_table
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.stages.search.search import EarlierLists, SiteLists, earlier_lists, find_changes
 from dupq.tables import KEYS, NEAREST
-from dupq.text.keys import ID_BITS, rekey
+from dupq.text.keys import ID_BITS
 
 
 def changed(archive: Embeddings, generator: np.random.Generator, night: int) -> Embeddings:
@@ -127,14 +127,6 @@ def test_searched_again_is_what_is_new_or_changed_and_what_lost_a_neighbour() ->
     found = find_changes(iter([marks(now)]), iter([marks(then)]), iter([lists]), sites, 1)
     assert found.table.to_pydict() == {"key": [2, 4, 8]}
     assert [*found.counts.values()] == [2, 2, 3]
-
-
-def test_keys_of_a_site_that_is_gone_are_none_of_the_others() -> None:
-    keys = np.array([5, (1 << ID_BITS) | 7, (2 << ID_BITS) | 7, -1])
-    moved = rekey(keys, ["a", "b", "c"], ["b", "x"])
-    assert moved[1] == 7
-    assert (moved[[0, 2, 3]] < 0).all()
-    assert len(set(moved.tolist())) == 4
 
 
 def test_another_measure_searches_everything(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -88,14 +88,6 @@ def taught_words(words: list[str], encoder: str, written: dict[str, int], settin
     return teacher_word_vectors(encoder, spellings(words, written, settings), len(words))
 
 
-def test_single_words_have_the_teachers_embeddings(trained_sample: TrainedSample) -> None:
-    teacher = load(trained_sample.encoder)
-    words = teacher.vocabulary.words[:3]
-    found = taught_words([*words, "no-such-word-anywhere"], trained_sample.encoder, {}, Settings())
-    assert found.shape == (4, teacher.network.dimensions)
-    assert (found[:3].astype(float) ** 2).sum(axis=1) == pytest.approx(1, abs=1e-2)
-
-
 def test_a_stem_has_the_mean_of_its_words_embeddings(trained_sample: TrainedSample) -> None:
     settings = config.load("dupq-distilled", ["text.word_form=stems", "word_vectors.minimum_count=2"])
     known = set(load(trained_sample.encoder).vocabulary.words)
