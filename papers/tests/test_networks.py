@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+import network_twins as twins
 import numpy as np
 import pytest
 import torch
@@ -24,7 +25,7 @@ from encoders.test_encoder_networks import (
     test_without_padding_a_network_is_the_same,
 )
 from hypothesis import given, settings
-from oracles import encoder_twins as twins
+from oracles.encoder_twins import bag, weights_of
 
 from dupq.encoders.encoding import build, rebuild
 from dupq.encoders.saved import read_weights, weights
@@ -137,7 +138,7 @@ def test_a_bag_of_words_is_equation_1_of_dos_santos(texts: list[list[int]]) -> N
         whole = np.zeros(WORDS)
         for word, weight in zip(words[row].tolist(), weights[row].tolist(), strict=True):
             whole[word] += weight
-        assert whole == pytest.approx(twins.bag(twins.weights_of(network), text), abs=DOUBLE)
+        assert whole == pytest.approx(bag(weights_of(network), text), abs=DOUBLE)
         assert (words[row].diff() >= 0).all()
 
 
@@ -162,7 +163,7 @@ def test_the_weights_of_words_start_as_their_idf_or_as_ones() -> None:
 
 def test_a_learned_mix_is_saved() -> None:
     network = small_network("dos santos bow-cnn")
-    beta_1, beta_2 = twins.weights_of(network)["betas"]
+    beta_1, beta_2 = weights_of(network)["betas"]
     assert network.measure == Measure("cosine", dense=beta_2, lexical=beta_1)
     assert Measure(**asdict(network.measure)) == network.measure
 

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import network_twins
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import encoder_twins
+from oracles.encoder_twins import cosine
 from scipy.linalg import orthogonal_procrustes
 
 from dupq.encoders.encoding import build, encode, rebuild
@@ -46,7 +47,7 @@ def dense(network: Encoder) -> np.ndarray:
 
 
 def cosines(rows: np.ndarray) -> np.ndarray:
-    return np.array([[encoder_twins.cosine(left, right) for right in rows] for left in rows[:40]])
+    return np.array([[cosine(left, right) for right in rows] for left in rows[:40]])
 
 
 @pytest.mark.parametrize("fitted", [TRAINING, ARCHIVE], ids=["training", "archive"])
@@ -54,7 +55,7 @@ def cosines(rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("smoothing", [1e-3, 0.1])
 def test_sif_is_algorithm_1(fitted: list[int], components: int, smoothing: float) -> None:
     network = prepared(fitted, kind="sif", smoothing=smoothing, removed_components=components)
-    slow = encoder_twins.sif(VECTORS.astype(float), LISTS, fitted, smoothing, components)
+    slow = network_twins.sif(VECTORS.astype(float), LISTS, fitted, smoothing, components)
     assert dense(network) == pytest.approx(slow, abs=1e-5)
 
 
@@ -63,17 +64,17 @@ def test_sif_is_algorithm_1(fitted: list[int], components: int, smoothing: float
 def test_mappsent_is_section_3_with_r_and_has_the_same_cosines_without(fitted: list[int], components: int) -> None:
     network = prepared(fitted, True, kind="mappsent", removed_components=components)
     parts = VECTORS.astype(float), LISTS, fitted, DUPLICATES, components
-    assert dense(network) == pytest.approx(encoder_twins.mappsent(*parts), abs=1e-9)
-    unrotated = cosines(encoder_twins.mappsent(*parts, rotated=False))
+    assert dense(network) == pytest.approx(network_twins.mappsent(*parts), abs=1e-9)
+    unrotated = cosines(network_twins.mappsent(*parts, rotated=False))
     assert cosines(dense(network)) == pytest.approx(unrotated, abs=1e-11)
 
 
 @pytest.mark.parametrize("fitted", [TRAINING, ARCHIVE], ids=["training", "archive"])
 @pytest.mark.parametrize("components", [0, 2])
 def test_without_mapping_mappsent_is_the_plain_sum(fitted: list[int], components: int) -> None:
-    sums = encoder_twins.sums(VECTORS.astype(float), LISTS)
+    sums = network_twins.sums(VECTORS.astype(float), LISTS)
     network = prepared(fitted, True, kind="mappsent", mapping="none", removed_components=components)
-    assert dense(network) == pytest.approx(encoder_twins.less_components(sums, sums[fitted], components), abs=1e-9)
+    assert dense(network) == pytest.approx(network_twins.less_components(sums, sums[fitted], components), abs=1e-9)
 
 
 @pytest.mark.parametrize("components", [0, 2])

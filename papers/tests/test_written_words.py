@@ -6,10 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trained import TrainedSample
 
+from dupq.encoders.saved import load
 from dupq.settings import config
+from dupq.settings.config import Settings
+from dupq.text.languages import stems
 from dupq.training.word_vectors import FrequentWords, make_word_vectors, vectors_for
-from dupq_papers.word_vectors import spellings
+from dupq_papers.word_vectors import spellings, teacher_word_vectors
 
 WRITTEN = [["ovens", "baking", "oven", "ovens"], ["baked", "oven", "ovens", "breads"]]
 FORMS = [["oven", "bake", "oven", "oven"], ["bake", "oven", "oven", "bread"]]
@@ -42,3 +46,23 @@ def test_words_that_are_read_as_they_are_written_are_their_own_spellings() -> No
     settings = config.load("dupq", ["text.word_form=written"])
     assert [tuple(actual) for actual in spellings(["b", "a"], {}, settings)] == [(0, "b", 1), (1, "a", 1)]
     assert np.array(spellings([], {}, settings)).size == 0
+
+
+def taught_words(words: list[str], encoder: str, written: dict[str, int], settings: Settings) -> np.ndarray:
+    return teacher_word_vectors(encoder, spellings(words, written, settings), len(words))
+
+
+def test_a_stem_has_the_mean_of_its_words_embeddings(trained_sample: TrainedSample) -> None:
+    settings = config.load("dupq-distilled", ["text.word_form=stems", "word_vectors.minimum_count=2"])
+    known = set(load(trained_sample.encoder).vocabulary.words)
+    by_stem: dict[str, list[str]] = {}
+    for word in sorted(known):
+        by_stem.setdefault(stems("english")(word), []).append(word)
+    stem, (one, other) = next((stem, words[:2]) for stem, words in by_stem.items() if len(words) > 1)
+    alone = next(stem for stem, words in by_stem.items() if words == [stem])
+    plain = taught_words([one, other, alone], trained_sample.encoder, {}, Settings())
+    written = {one: 3, other: 2, f"{one}-unheard-of": 1}
+    found = taught_words([alone, stem], trained_sample.encoder, written, settings)
+    expected = (3 * plain[0].astype(float) + 2 * plain[1].astype(float)) / 5
+    assert found[0] == pytest.approx(plain[2], abs=1e-3)  # which is nowhere frequent enough
+    assert found[1] == pytest.approx(expected, abs=1e-3)

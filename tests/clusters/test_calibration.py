@@ -30,7 +30,7 @@ from dupq.clusters.calibration import (
     read_prior,
     score_log_odds,
 )
-from dupq.clusters.evidence import UNLISTED, Shared, title_leads
+from dupq.clusters.evidence import UNLISTED
 from dupq.errors import DupqError
 from dupq.tables import COMPARED, TITLE_CONTEXT
 
@@ -291,47 +291,6 @@ def compared(**columns: np.ndarray) -> pa.Table:
     ranks = {name: np.full(count, UNLISTED) for name in ("rank_left", "rank_right")}
     given = {name: np.zeros(count) for name in COMPARED.names} | keys | ranks | columns
     return pa.table([pa.array(given[field.name]).cast(field.type) for field in COMPARED], schema=COMPARED)
-
-
-def around_of(keys: np.ndarray, random: np.random.Generator) -> pa.Table:
-    listed = random.integers(1, K, len(keys))
-    return pa.table([keys, random.integers(0, 1 << 20, len(keys)) * listed, listed], schema=TITLE_CONTEXT)
-
-
-def some_pairs(seed: int) -> pa.Table:
-    random, rows = np.random.default_rng(seed), 40
-    columns = {name: random.random(rows) for name in ("similarity", *Shared._fields)}
-    columns["tags"][:5] = np.nan
-    columns["title_swap"][5:15] = 0
-    for side in ("left", "right"):
-        ranks = random.integers(0, K + 1, rows)
-        ranks[ranks == 0] = UNLISTED
-        columns |= {f"rank_{side}": ranks, f"lift_{side}": random.random(rows) * (ranks > 0)}
-    return compared(**columns)
-
-
-def test_each_feature_is_in_the_column_of_its_name() -> None:
-    pairs, title_context = some_pairs(2), around_of(np.arange(1, 61), np.random.default_rng(4))
-    leads = title_leads(pairs, title_context)
-    places = score_log_odds(pairs["similarity"].to_numpy().astype(float), REFERENCE)
-    for at, (row, pair) in enumerate(
-        zip(features_of(pairs, title_context, REFERENCE, K), pairs.to_pylist(), strict=True)
-    ):
-        ranks = [rank if rank > 0 else K + 1 for rank in (pair["rank_left"], pair["rank_right"])]
-        expected = {name: value for name, value in pair.items() if name in FEATURES} | {
-            "place": places[at],
-            "lift": max(pair["lift_left"], pair["lift_right"]),
-            "rank": math.log(max(ranks)),
-            "title_lead": leads[at],
-            "tags": 0.4 if at < 5 else pair["tags"],
-            "title_swap": pair["title_swap"] * pair["title_cosine"],
-            "series": pair["other_numbers"] * pair["title_cosine"],
-            "other_asking": pair["other_asking"] if pair["title_cosine"] >= np.float32(0.9) else 0.0,
-            "other_negation": pair["other_negation"] * pair["title_cosine"],
-            "other_words": pair["other_words"] if pair["title_swap"] > 0 else 0.0,
-            "same_asker_alike": pair["same_asker"] * pair["text_cosine"],
-        }
-        assert dict(zip(FEATURES, row.tolist(), strict=True)) == pytest.approx(expected, rel=1e-6)
 
 
 def log_odds_of(**columns: float) -> float:

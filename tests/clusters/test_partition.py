@@ -160,26 +160,10 @@ def slow_contraction(graph: Graph) -> np.ndarray:
     return labels
 
 
-@given(larger_graphs())
-def test_the_answer_is_no_worse_than_singletons_or_connected_components(graph: Graph) -> None:
-    reached = value(graph, partition(*graph)) + 1e-6
-    assert reached >= 0
-    assert reached >= value(graph, labels_of(graph.count, nx.connected_components(positive(graph))))
-    listed = nx.Graph(graph.pairs.tolist())
-    assert reached >= value(graph, labels_of(graph.count, nx.connected_components(listed)))
-
-
 def positive(graph: Graph) -> nx.Graph:
     found = nx.Graph(graph.pairs[graph.weights > 0].tolist())
     found.add_nodes_from(range(graph.count))
     return found
-
-
-def labels_of(count: int, clusters: Iterator[set[int]]) -> np.ndarray:
-    labels = np.arange(count)
-    for cluster in clusters:
-        labels[list(cluster)] = min(cluster)
-    return labels
 
 
 @given(st.one_of(small_graphs(), larger_graphs()))

@@ -17,12 +17,12 @@ from dupq.job.run import Run
 from dupq.job.table import Broadcast, Table
 from dupq.job.tasks import Report
 from dupq.near_duplicates import pairing
-from dupq.near_duplicates.minhash import bands_of, text_signatures
+from dupq.near_duplicates.minhash import bands_of
 from dupq.settings.sections import NearDuplicateSettings, NeighbourSettings
 from dupq.stages import near_duplicates as steps
 from dupq.stages.near_duplicates import find_near_duplicates, make_signatures
 from dupq.stages.texts import TextTables
-from dupq.tables import CONTENTS, KEY_PAIRS, KEYS, RARITIES, SHINGLE_SETS, SHINGLES, TEXTS
+from dupq.tables import CONTENTS, RARITIES, TEXTS
 from dupq.text.keys import Sites
 from dupq.text.questions import content_hashes, document_counts, rarities, terms_of
 from dupq.text.token_arrays import token_texts
@@ -151,69 +151,6 @@ def test_sites_that_are_not_compared_have_no_near_duplicates_in_common(
         {(0, 0), (1, 1)} if are_apart else {(0, 0), (0, 1)}
     )
     assert set(found.representatives.values()) == ({1, (1 << 48) | 1} if are_apart else {1})
-
-
-def table_of(schema: pa.Schema, *rows: tuple) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
-
-
-def test_all_but_copies_and_empty_texts_are_signed() -> None:
-    texts = untitled(pa.array([4, 5, 6]), pa.array(["one two three four", "", "one two three four"]))
-    found = steps.sign(texts, contents_of(texts), table_of(KEYS, (6,)), SETTINGS, SITES.names)
-    assert found.table["key"].to_pylist() == [4] * BANDS
-    assert (
-        found.table["order"].to_pylist()
-        == found.table["bucket"].to_pylist()[1:] + found.table["bucket"][:1].to_pylist()
-    )
-    [row] = found.second.to_pylist()
-    signature = text_signatures(pa.array(["one two three four"]), SETTINGS)[0].tolist()
-    assert row == {"site": "a.example.com", "question_id": 4, "signature": signature}
-
-
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    [batch] = table.combine_chunks().to_batches()
-    return batch
-
-
-def test_the_sets_of_the_texts_that_are_wanted_are_made_and_titles_only_stand_under_none() -> None:
-    rows = [(1, "why", "why a b c"), (2, "why", "why"), (3, "how", "how d e f g")]
-    texts = table_of(TEXTS, *rows)
-    found = steps.sets_of(texts, contents_of(texts), table_of(KEYS, (3,), (2,), (3,)), 3)
-    assert [(row["key"], len(row["shingles"]), row["title"]) for row in found.table.to_pylist()] == [
-        (2, 1, "why"),
-        (3, 3, "how"),
-    ]
-    assert found.second["shingle"].to_pylist() == found.table["shingles"].to_pylist()[1]
-    assert found.counts == {"texts compared": 2}
-    many = pa.concat_tables([found.second.slice(0, 1)] * 3 + [table_of(found.second.schema, (9, 1), (9, 2))])
-    common = steps.boilerplate_of(many, 1)
-    assert (common.table["shingle"].to_pylist(), common.counts) == ([9], {"shingles of boilerplate": 1})
-
-
-def sets(*rows: tuple[int, list[int], str]) -> list[pa.RecordBatch]:
-    """A batch per question."""
-    return [one_batch(table_of(SHINGLE_SETS, (*row, ""))) for row in rows]
-
-
-def test_a_pair_is_verified_if_it_is_alike_without_boilerplate_and_asks_the_same() -> None:
-    texts = sets(
-        (1, [*range(10)], "how it is"),
-        (2, [*range(9)], "how it is"),
-        (3, [*range(9), 90], "why not"),
-        (4, [*range(50, 60), *range(10)], "how it is"),
-        (5, [*range(20, 30), *range(10)], "how it is"),
-    )
-    candidates = table_of(KEY_PAIRS, (1, 3), (1, 2), (1, 2), (4, 5))
-    common = pa.table([pa.array(range(8), pa.uint64())], schema=SHINGLES)
-    rare = table_of(RARITIES, *[(0.0,)] * 1)
-    told = rare, 5, "english", SETTINGS.model_copy(update={"threshold": 0.5})
-    found = steps.verify(candidates, table_of(KEY_PAIRS, (7, 8)), texts, common, *told)
-    assert [tuple(row.values()) for row in found.table.to_pylist()] == [
-        (1, 2, "near_duplicate", 0.5),
-        (7, 8, "exact", 1.0),
-    ]
-    assert list(found.counts.values()) == [2, 0]
-    assert sorted(map(tuple, np.stack([*found.second.columns], axis=1).tolist())) == [(1, 2), (7, 8)]
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,10 @@ from dupq.job.run import Run
 from dupq.job.table import Table
 from dupq.pipelines import train as pipeline
 from dupq.pipelines.train import TrainingJob, train
-from dupq.settings import config
-from dupq.settings.config import Settings
 from dupq.stages.embeddings import device_for
 from dupq.stages.training import teach
 from dupq.stages.training.teach import targets_of
-from dupq.text.languages import stems
 from dupq.training.pairs import DistillationTargets
-from dupq_papers.word_vectors import spellings, teacher_word_vectors
 
 QUICK = (
     "title_body.epochs=1",
@@ -82,26 +78,6 @@ def test_training_goes_on_without_the_gpus_of_its_teacher(
         with pytest.raises(NameError):
             train(training)
     assert len(read_targets(train(training)).left) > 400
-
-
-def taught_words(words: list[str], encoder: str, written: dict[str, int], settings: Settings) -> np.ndarray:
-    return teacher_word_vectors(encoder, spellings(words, written, settings), len(words))
-
-
-def test_a_stem_has_the_mean_of_its_words_embeddings(trained_sample: TrainedSample) -> None:
-    settings = config.load("dupq-distilled", ["text.word_form=stems", "word_vectors.minimum_count=2"])
-    known = set(load(trained_sample.encoder).vocabulary.words)
-    by_stem: dict[str, list[str]] = {}
-    for word in sorted(known):
-        by_stem.setdefault(stems("english")(word), []).append(word)
-    stem, (one, other) = next((stem, words[:2]) for stem, words in by_stem.items() if len(words) > 1)
-    alone = next(stem for stem, words in by_stem.items() if words == [stem])
-    plain = taught_words([one, other, alone], trained_sample.encoder, {}, Settings())
-    written = {one: 3, other: 2, f"{one}-unheard-of": 1}
-    found = taught_words([alone, stem], trained_sample.encoder, written, settings)
-    expected = (3 * plain[0].astype(float) + 2 * plain[1].astype(float)) / 5
-    assert found[0] == pytest.approx(plain[2], abs=1e-3)  # which is nowhere frequent enough
-    assert found[1] == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_teacher_that_is_none_and_one_that_reads_other_texts_are_clear_errors(
