@@ -153,10 +153,7 @@ def changes(now: Clustering, earlier: Clustering, sites: Sites) -> pa.Table:
 
 
 def _overlaps(now: Clustering, earlier: Clustering) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the pairs of ids that questions have in this and in the earlier run, and how many questions have each.
-
-    The id is NONE where a question is in no cluster. The pairs are sorted.
-    """
+    """Return the pairs of ids (or NONE) of questions in this and the earlier run, sorted, and how many have each."""
     keys = distinct(np.concatenate([now.keys, earlier.keys]))
     sides = []
     for clustering in (now, earlier):

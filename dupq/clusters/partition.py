@@ -33,8 +33,6 @@ def partition(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float)
     positive weight connect each cluster. Neither the order nor the orientation of the pairs makes a difference, and
     several components at once are solved as each would be alone. Memory: about 400 bytes a pair.
     """
-    if not ((weights < np.inf).all() and np.isfinite(absent) and absent <= 0):
-        raise ValueError("weights must be finite or -inf, and absent finite and at most 0")
     lower, upper = pairs.min(axis=1), pairs.max(axis=1)
     groups = connected(count, pairs[weights > 0])
     order = np.lexsort((upper, lower, groups[lower]))
@@ -65,11 +63,9 @@ def _solve_each(starts: np.ndarray, pairs: np.ndarray, weights: np.ndarray, abse
 
 @numba.njit(nogil=True, cache=True)
 def _optimum(matrix: np.ndarray) -> np.ndarray:
-    """Return the labels of the best of all partitions of the nodes of a symmetric matrix of weights.
-
-    Sets of nodes are numbers, a bit a node; each has the sum of the weights `inside`. The best partition of a set
-    combines the best cluster of its smallest node with the best partition of the rest.
-    """
+    """Return the labels of the best of all partitions of the nodes of a symmetric matrix of weights."""
+    # sets of nodes are numbers, a bit a node; the best partition of one combines the best cluster of its smallest node
+    # with the best partition of the rest
     sets = 1 << len(matrix)
     inside, best, clusters = np.zeros(sets), np.zeros(sets), np.zeros(sets, np.int64)
     for last in range(len(matrix)):
@@ -125,7 +121,7 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
     """Return the labels after joining clusters, the best gain first, for as long as a gain is left.
 
     A gain rises only when two edges become one, and that edge is pushed again. It falls whenever a cluster grows, which
-    is noticed when the edge comes to the top. An edge keeps its number when its ends are joined with other clusters.
+    is noticed when the edge comes to the top.
     """
     count, between = len(labels), labels[pairs]
     apart = between[:, 0] != between[:, 1]
@@ -173,10 +169,7 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
 
 @numba.njit(nogil=True, cache=True)
 def _sweep(starts: np.ndarray, nodes: np.ndarray, excess: np.ndarray, labels: np.ndarray, absent: float) -> bool:
-    """Move each node in order to the cluster with which it adds most, if that gains; returns whether one moved.
-
-    The neighbours of node i are the rows `starts[i]` to `starts[i + 1]` of `nodes` and `excess`.
-    """
+    """Move each node in order to the cluster with which it adds most, if that gains; returns whether one moved."""
     count, moved = len(labels), False
     sizes, towards = np.zeros(2 * count, np.int64), np.zeros(2 * count)
     for node in range(count):

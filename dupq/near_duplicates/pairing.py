@@ -74,11 +74,8 @@ def candidate_pairs(keys: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, 
 
 def shared(values: np.ndarray) -> np.ndarray:
     """Return a mask of the values that are repeated."""
-    order = np.argsort(values)
-    is_next = values[order[1:]] == values[order[:-1]]
-    result = np.zeros(len(values), bool)
-    result[order[1:][is_next]] = result[order[:-1][is_next]] = True
-    return result
+    _, rows, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return counts[rows] > 1
 
 
 # Exact copies are questions whose title and body are equal but for white space, by a 128-bit hash. Among 24 million,

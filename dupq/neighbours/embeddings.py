@@ -94,13 +94,7 @@ def vectors_in(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def embeddings_of(table: pa.Table, sites: Sites, uri: str) -> Embeddings:
-    """Return the embeddings in a table.
-
-    Raises DupqError naming `uri` for a missing column, or the question of a vector that is not finite.
-    """
-    for name in ("site", "question_id", "embedding"):
-        if name not in table.column_names:
-            raise DupqError(f"{uri}: column '{name}' is missing; it has {', '.join(table.column_names)}")
+    """Return the embeddings in a table. Raises DupqError naming `uri` and the question of one that is not finite."""
     keys = sites.pack_columns(table["site"], table["question_id"], uri)
     vectors = vectors_in(table["embedding"])
     wrong = np.flatnonzero((vectors.view(np.uint16) & _EXPONENT).max(axis=1, initial=0) == _EXPONENT)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from dupq.errors import DupqError
 from dupq.kernel_cache import Integer, numba, read_only
 from dupq.neighbours.embeddings import COSINE, Embeddings, Measure
 from dupq.system import papers
@@ -44,11 +43,9 @@ class Side(NamedTuple):
 
 
 def side_of(embeddings: Embeddings, measure: Measure) -> Side:
-    """Return the questions of `embeddings` in their order. Raises DupqError for a vector that is not finite."""
+    """Return the questions of `embeddings`, which are finite, in their order."""
     vectors = np.ascontiguousarray(embeddings.vectors, np.float32)
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
-    if not np.isfinite(squares).all():
-        raise DupqError(f"the embedding of key {embeddings.keys[~np.isfinite(squares)][0]} is not finite")
     starts, words, weights = _bags(embeddings if measure.lexical else embeddings._replace(words=None))
     rows = len(vectors)
     bag_squares = np.bincount(np.repeat(np.arange(rows), np.diff(starts)), weights.astype(np.float64) ** 2, rows)

@@ -68,6 +68,15 @@ class Matrix(NamedTuple):
     error: float
     length: float
 
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
+
+    def take(self, chosen: object) -> "Matrix":
+        """Return some of the rows, by number."""
+        return self._replace(rows=self.rows[chosen])
+
 
 def with_slack(error: float, length: float) -> tuple[float, float]:
     """Return the error and length of a Matrix from the same next to its float32 rows."""

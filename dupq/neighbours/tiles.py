@@ -142,10 +142,7 @@ def search_tile(left: Block, right: Block, search: Search, both: bool = True, kn
 def _hits(
     left: Block, right: Block, quick: Products, of_left: Candidates, of_right: Candidates, least: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield pairs whose quick scores reach `least`, or the bound of a question as it is when they are scored.
-
-    They are rows of both sides, and the scores. On the diagonal only the part above it is scored.
-    """
+    """Yield pairs (rows of both sides, scores) whose quick scores reach `least`, or a question's bound at that time."""
     hits = Hits(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
     is_diagonal = left is right
     for row in range(0, len(left.keys), _ROWS):
@@ -208,10 +205,7 @@ def top_k(
 def nearest_in_blocks(queries: Embeddings, targets: Iterable[Block], k: int, measure: Measure) -> Neighbours:
     """Return the same as `top_k`, on the CPU, of targets that are prepared."""
     left, search = block(queries, measure), Search(measure, k)
-    nearest, are_few = (
-        empty_nearest(len(left.keys), k),
-        measure.kind == COSINE and len(left.keys) <= _FEW and left.entries is None,
-    )
+    nearest, are_few = empty_nearest(len(left.keys), k), measure.kind == COSINE and len(left.keys) <= _FEW
     for target in targets:
         more = _by_all_scores(left, target, search) if are_few else search_tile(left, target, search, both=False)[0]
         merge(nearest, more)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from dupq import kinds
 from dupq.clusters.calibration import OF_TITLES, Calibrated, Labelled, features_of, fit, own_share, read_prior
 from dupq.clusters.decision import compared, listed_rows, undirected
-from dupq.clusters.evidence import Words, title_context, title_cosines, titles_only, words_of
+from dupq.clusters.evidence import title_context, title_cosines, titles_only, words_of
 from dupq.encoders.saved import Fitness
 from dupq.evaluation.sampling import Judged
 from dupq.job.run import Run
@@ -165,7 +165,9 @@ def calibration(
     pairs = sampled_pairs(sample, basis.population, split, basis.judged, directed, candidates)
     reference = usual_scores(directed, sample)
     rows_by_key, words = words_of(terms)
-    titles_only = _are_titles(words, rows_by_key.find(sorted_keys([own, others])))
+    rows = rows_by_key.find(sorted_keys([own, others]))
+    in_titles, in_texts = (np.diff(terms.offsets)[rows] for terms in (words.titles, words.texts))
+    titles_only = len(rows) > 0 and bool((in_titles == in_texts).all())  # no body: a text consists of both
     prior = read_prior(basis.prior or (OF_TITLES if titles_only else ""))
     queries, listed = (rows_by_key.find(directed[name].to_numpy()) for name in ("query", "neighbour"))
     alike = title_context(directed["query"].to_numpy(), title_cosines(words.titles, queries, listed, rarity))
@@ -260,12 +262,6 @@ def _weight(sets: np.ndarray, is_linked: np.ndarray) -> float:
     """Return a pair's weight: together the linked pairs weigh as much as one per set, in both directions."""
     pairs = np.unique(sets[is_linked], return_counts=True)[1]
     return float(np.minimum(pairs, 2).sum() / pairs.sum()) if len(pairs) else 1.0
-
-
-def _are_titles(words: Words, rows: np.ndarray) -> bool:
-    """Return whether the questions of these rows have titles, but no bodies: a text consists of both."""
-    title_terms, text_terms = (np.diff(terms.offsets)[rows] for terms in (words.titles, words.texts))
-    return len(rows) > 0 and bool((title_terms == text_terms).all())
 
 
 def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, measure: Measure) -> float | None:

@@ -277,9 +277,8 @@ def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.
     clusters, counts, weakest, means = (column.to_numpy() for column in grouped.columns)
     bridges = np.array([left for left, _ in nx.bridges(nx.Graph(pairs_in(edges).tolist()))], np.int64)
     bridge_counts = np.bincount(np.searchsorted(clusters, clusters_in(bridges, members)), minlength=len(clusters))
-    first = members.take(
-        pa.array(np.searchsorted(members["key"].to_numpy(), clusters))
-    )  # a cluster is named by its smallest member
+    rows = np.searchsorted(members["key"].to_numpy(), clusters)  # a cluster is named by its smallest member
+    first = members.take(pa.array(rows))
     ids, sizes = Sites(site_names).labels(first["id"].to_numpy()), first["size"].to_numpy()
     density = counts / (sizes * (sizes - 1) / 2)
     return pa.table([clusters, ids, sizes, counts, density, weakest, bridge_counts, means], schema=_FIGURES)
@@ -319,10 +318,7 @@ def clusters_of(
 
 
 def _criteria(members: np.ndarray, rows: pa.Table, links: str | None, sites: Sites) -> list[np.ndarray]:
-    """Return the criteria for canonical questions of `members` (sorted keys): a column for each of REASONS.
-
-    An unknown value is the smallest int64. People's own ids are compared as they read them, K-9 before K-10.
-    """
+    """Return the criteria for canonical questions of `members` (sorted keys): a column for each of REASONS."""
     rows = rows.filter(pa.array(are_among(members, rows["key"].to_numpy()))).sort_by("key")
     accepted = rows["accepted_answer_id"].is_valid().to_numpy()
     numbers = [rows[name].cast(pa.int64()) for name in ("score", "answer_count", "view_count")]

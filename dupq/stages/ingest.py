@@ -11,7 +11,6 @@ their keys, as those of links and of hashed ids, DuckDB sorts all rows into new 
 partition after partition.
 """
 
-import functools
 import itertools
 import logging
 from collections import Counter
@@ -329,12 +328,11 @@ def plan_shards(partitions: Sequence[Partition], rows: int) -> list[list[RowRang
 @step(makes=ANY)
 def row_groups(ranges: Sequence[RowRange], names: Sequence[str], accepted: str | None) -> Iterator[pa.Table]:
     """Yield the columns `names` of a shard, in row groups; `accepted` is the file of accepted ids for answers."""
+    ids = None if accepted is None else read_accepted_ids(accepted)
     for rows in _joined((all_rows(uri).slice(start, rows) for uri, start, rows in ranges), _ROW_GROUP_BYTES):
-        if accepted is not None:
-            is_accepted = are_among(
-                read_accepted_ids(accepted, storage.version(accepted)), rows.column("answer_id").to_numpy()
-            )
-            rows = rows.append_column(ANSWERS.field("is_accepted"), pa.array(is_accepted))
+        if ids is not None:
+            is_accepted = pa.array(are_among(ids, rows.column("answer_id").to_numpy()))
+            rows = rows.append_column(ANSWERS.field("is_accepted"), is_accepted)
         yield rows.select(names)
 
 
@@ -345,8 +343,7 @@ def accepted_ids(questions: Iterable[pa.Table]) -> bytes:
     return np.sort(np.concatenate([np.empty(0, np.int64), *ids])).tobytes()
 
 
-@functools.lru_cache(maxsize=1)
-def read_accepted_ids(uri: str, version: str) -> np.ndarray:
+def read_accepted_ids(uri: str) -> np.ndarray:
     """Return the ids of `accepted_ids`. A local file is mapped, so that a machine's tasks share its memory."""
     with storage.open_mapped(uri) as stream:
         return np.frombuffer(stream.read_buffer(), np.int64)

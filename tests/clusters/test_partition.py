@@ -220,9 +220,3 @@ def test_a_hub_keeps_only_as_many_as_gain() -> None:
 def test_nodes_without_pairs_are_alone(count: int) -> None:
     labels = partition(count, np.zeros((0, 2), np.int64), np.zeros(0), -1.0)
     assert labels.tolist() == list(range(count))
-
-
-@pytest.mark.parametrize(("weight", "absent"), [(np.inf, -1.0), (np.nan, -1.0), (1.0, 0.5), (1.0, -np.inf)])
-def test_weights_that_have_no_sum_are_refused(weight: float, absent: float) -> None:
-    with pytest.raises(ValueError, match="finite"):
-        partition(2, np.array([[0, 1]]), np.array([weight]), absent)

@@ -33,7 +33,7 @@ def test_a_local_file_of_ids_is_mapped(tmp_path: Path) -> None:
     storage.write_bytes(uri, accepted_by([list(range(30_000, 0, -1))]))
     before = pa.total_allocated_bytes()
 
-    found = read_accepted_ids(uri, "1")
+    found = read_accepted_ids(uri)
 
     assert pa.total_allocated_bytes() - before < 10_000
     assert found.base is not None

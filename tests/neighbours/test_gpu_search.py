@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracles.slow_neighbours import archives, as_rows, exact_order, slow_top_k
 from scipy import sparse
 
-from dupq.errors import ClusterError, DupqError
+from dupq.errors import ClusterError
 from dupq.neighbours.candidates import as_neighbours, merge
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks
 from dupq.neighbours.exact import gpu_can_search, side_of
@@ -181,10 +181,3 @@ def test_a_search_that_loses_neighbours_ends_with_one_line(
     monkeypatch.setattr(module, name, fault)
     with pytest.raises(ClusterError, match=r"^a GPU of the node .* found other neighbours than exact scores give"):
         next(nearest_of_all([units(100, 6)], HYBRID, 3, HOST))
-
-
-def test_a_vector_that_is_not_finite_is_named() -> None:
-    vectors = np.ones((3, 4), np.float16)
-    vectors[1, 2] = np.inf
-    with pytest.raises(DupqError, match=r"^the embedding of key 8 is not finite; encode it again$"):
-        next(nearest_of_all([Embeddings(np.array([7, 8, 9]), vectors)], Measure(), 1, HOST))

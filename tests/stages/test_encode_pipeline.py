@@ -121,9 +121,8 @@ def check_bytes(archive: Archive, table: Table) -> None:
 
 def test_threads_write_the_files_of_one(archive: Archive) -> None:
     """Some are there already."""
-    with without_ray():
-        first = encode(f"{archive.folder}/by threads", archive.inputs(), [[1]])[0]
-        check(archive, archive.encode("by threads", groups_of(4)))
+    first = encode(f"{archive.folder}/by threads", archive.inputs(), [[1]])[0]
+    check(archive, archive.encode("by threads", groups_of(4)))
     assert storage.exists(first.file(1))
 
 

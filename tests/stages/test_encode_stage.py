@@ -1,10 +1,8 @@
 """Where the encode stage runs."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from inline import without_ray
 
 from dupq import storage
 from dupq.errors import DupqError
@@ -28,9 +26,8 @@ MADE_BY = {"torch": "2"}
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    with without_ray():
-        yield Run(str(tmp_path), "encode")
+def run(tmp_path: Path) -> Run:
+    return Run(str(tmp_path), "encode")
 
 
 def gpus_of(run: Run, wanted: int | None, *tables: Table) -> int:
@@ -97,9 +94,8 @@ def test_actors_encode_where_they_are_asked_for_and_large_runs(
 @pytest.mark.parametrize("actors", [0, 1])
 def test_without_ray_tasks_encode_however_many_shards_there_are(actors: int, tmp_path: Path) -> None:
     settings = EncodeSettings(actors=actors)
-    with without_ray():
-        check_room_to_encode(settings, 32, str(tmp_path), NO_GPUS)
-        assert pool_for(settings, [50_000] * 32, 0) is None
+    check_room_to_encode(settings, 32, str(tmp_path), NO_GPUS)
+    assert pool_for(settings, [50_000] * 32, 0) is None
 
 
 @pytest.mark.parametrize(

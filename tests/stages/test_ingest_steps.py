@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from inline import without_ray
 
 from dupq import storage
 from dupq.dump.files import DumpSite, Member
@@ -108,7 +107,6 @@ def test_rows_in_any_order_are_sorted_and_of_the_same_id_the_last_stays(tmp_path
 
 
 @pytest.mark.parametrize("rows_of_a_part", [1, 3, 100])
-@without_ray()
 def test_links_are_sorted_by_all_their_columns_and_all_stay(rows_of_a_part: int, tmp_path: Path) -> None:
     generator = random.Random(2)
     rows = [

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from inline import without_ray
 from oracles.slow_evidence import Question, words_of
 from run_tables import key_of, question_row, terms_table, write_rows
 
@@ -53,10 +52,9 @@ def test_each_question_has_the_tags_and_marks_of_its_row(tmp_path: Path) -> None
     keys = {number: key_of(sites, (site, number)) for number in (3, 1, 4, 2)}
     rows = [question_row(n, tags=["t"] * (n > 2), body_html=f'<a href="/q/{n + 1}">{n}</a>') for n in keys]
     write_rows(shard.uri, rows, tables.QUESTIONS)
-    with without_ray():
-        questions = Shards((shard,), (site,), tables.QUESTIONS, batch_rows=2)
-        texts = make_texts.function(Run(str(tmp_path), "texts"), questions, TextSettings())
-        made = make_terms.function(Run(str(tmp_path), "terms"), texts, 1)
+    questions = Shards((shard,), (site,), tables.QUESTIONS, batch_rows=2)
+    texts = make_texts.function(Run(str(tmp_path), "texts"), questions, TextSettings())
+    made = make_terms.function(Run(str(tmp_path), "terms"), texts, 1)
     places, words = evidence.words_of(made.terms.read(0))
     found = places.find(np.array([keys[number] for number in (1, 2, 3, 4)]))
     tags, marks = (rows_of(terms) for terms in words[2:])

@@ -12,11 +12,7 @@ from test_near_steps import assert_found, find, untitled
 from benchmarks.all_pairs import edited
 from dupq.text.token_arrays import token_texts
 
-pytestmark = [
-    pytest.mark.realdata,
-    pytest.mark.full,
-    pytest.mark.usefixtures("quick"),
-]  # test_near_steps.py has a sample
+pytestmark = [pytest.mark.realdata, pytest.mark.full]  # test_near_steps.py has a sample
 
 COUNT = 12_000
 SHARES = (0.003, 0.01, 0.02, 0.03, 0.035, 0.04, 0.05, 0.08)  # of a text's words that an edit changes

@@ -34,11 +34,6 @@ SITES = Sites(["a.example.com", "b.example.com"])
 NOBODY = np.zeros((0, 2), np.int64)
 
 
-@pytest.fixture(autouse=True)
-def _quick(quick: None) -> None:
-    """In all tests of this file."""
-
-
 def made_up_texts(count: int) -> list[str]:
     """Texts of which a third are edits, copies or empty; one is copied 200 times."""
     generator = random.Random(1)

@@ -23,11 +23,6 @@ from dupq.tables import GROUPED, QUESTIONS, SCOPES, SCORED
 Owned = dict[int, list[tuple[int, int]]]  # the entries of each question
 
 
-@pytest.fixture(autouse=True)
-def _quick(quick: None) -> None:
-    """In all tests of this file."""
-
-
 def drawn(keys: np.ndarray, seed: int, values: int, days: int) -> Owned:
     """Up to three values of each question, which has one time; a few have none."""
     generator = np.random.default_rng(seed)

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.neighbours.products import Matrix, margin, with_slack
 
@@ -27,6 +26,7 @@ STEP = 64  # dimensions that a kernel takes at a time; rows are padded with zero
 _COLUMNS = 384
 _ROWS_AT_ONCE = 1 << 16
 _TENSOR_CORE_ERROR = 2.0**-22
+Quick = Matrix  # whose products are the quick scores: rows are a float16 tensor
 
 
 class Lists(NamedTuple):
@@ -84,36 +84,15 @@ class Questions(NamedTuple):
     bag_squares: torch.Tensor  # float64
 
 
-class Quick(NamedTuple):
-    """The rows whose products are the quick scores."""
-
-    rows: torch.Tensor  # float16, (n, d')
-    error: float  # the largest rounding error of a row
-    length: float  # an upper bound on the length of a row
-
-    @property
-    def size(self) -> int:
-        """The number of questions."""
-        return len(self.rows)
-
-    def take(self, chosen: torch.Tensor) -> "Quick":
-        """Return some of the questions, by row number."""
-        return self._replace(rows=self.rows[chosen])
-
-
 def upload(embeddings: Embeddings, measure: Measure, device: torch.device) -> tuple[np.ndarray, Questions]:
     """Put the questions that have a vector or a word on a device, and return their keys and their tensors.
 
-    Bags are left out if the measure ignores them. Raises DupqError for a vector that is not finite. Memory of the
-    device: 2 bytes per dimension, 6 per word, 24 per question.
+    Vectors are finite; bags are left out if the measure ignores them. Memory of the device: 2 bytes per dimension, 6
+    per word, 24 per question.
     """
     vectors, bags = _to_device(embeddings.vectors, device), embeddings.words
     rows, nothing = len(vectors), vectors.new_zeros(0)
     squares = torch.cat([nothing.double(), *(some.double().square().sum(1) for some in vectors.split(_ROWS_AT_ONCE))])
-    is_finite = torch.isfinite(squares)
-    if not is_finite.all():
-        key = embeddings.keys[~is_finite.cpu().numpy()][0]
-        raise DupqError(f"the embedding of key {key} is not finite; encode it again")
     is_filled = squares > 0
     starts, words, weights = torch.zeros(rows + 1, dtype=torch.int64, device=device), nothing.int(), nothing
     if bags is not None:
@@ -190,9 +169,8 @@ def quick_of(questions: Questions, measure: Measure, column: torch.Tensor | None
 
 def slack_of(left: Quick, right: Quick) -> float:
     """Return the margin: how far a quick score may be below the exact one."""
-    x, y = (Matrix(side.rows, side.error, side.length) for side in (left, right))
     rounded = _TENSOR_CORE_ERROR * left.length * right.length
-    return margin(x, y, _TENSOR_CORE_ERROR, _TENSOR_CORE_ERROR) + rounded
+    return margin(left, right, _TENSOR_CORE_ERROR, _TENSOR_CORE_ERROR) + rounded
 
 
 def _to_device(column: np.ndarray, device: torch.device) -> torch.Tensor:

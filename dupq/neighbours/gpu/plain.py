@@ -125,10 +125,7 @@ def _exact(
 
 
 def _common(left: Questions, right: Questions, rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Return the products of pairs of bags: every word of the right bag is looked up in the left one.
-
-    Memory: 60 bytes per word of these bags, however many questions there are.
-    """
+    """Return the products of pairs of bags. Memory: 60 bytes per word of these, however many questions there are."""
     (pairs, mine), (pairs_of_theirs, theirs) = _entries(left, rows), _entries(right, others)
     numbers = pairs << 32 | left.words[mine]  # ascending, a number per entry of a pair's left bag
     wanted = pairs_of_theirs << 32 | right.words[theirs]

@@ -225,10 +225,7 @@ class _Search:
         self._check(known_scores)
 
     def _begin(self) -> torch.Tensor:
-        """Raise the bounds by the scores of a sample, whose pairs are found again later.
-
-        Returns the k-th best score of each question in it (float64), which its neighbours reach.
-        """
+        """Raise the bounds by a sample, found again later; return each question's k-th best score in it (float64)."""
         left, right = self._quick
         size = min(right.size, max(self._panel, _SAMPLE * self._k))
         sample = torch.arange(size, device=self._ranks.device) * right.size // size
@@ -262,10 +259,7 @@ class _Search:
         return kth
 
     def _search_again(self, rows: torch.Tensor, compared: list[list[Span]]) -> None:
-        """Repeat the last comparison of some questions, with buffers that have room for all of their candidates.
-
-        Questions with about as many candidates are taken together, as all buffers have the same size.
-        """
+        """Repeat the last comparison of some questions, with buffers that have room for all of their candidates."""
         room = self.lists.room
         rows = rows[self.lists.counts[rows].argsort(descending=True)]
         while len(rows):

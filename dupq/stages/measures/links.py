@@ -155,10 +155,7 @@ def _lower_bound(split: Split, linked: np.ndarray, keys: np.ndarray, clusters: n
 def _at_threshold(
     row: dict[str, float], link_p: np.ndarray, p: np.ndarray, is_known: np.ndarray
 ) -> dict[str, float | None]:
-    """Return the recall and precision of all pairs above a threshold, before the partition.
-
-    `link_p` has each link's probability or -1, `p` each pair's, and `is_known` tells which pairs are known duplicates.
-    """
+    """Return the recall and precision of all pairs above a threshold, before the partition."""
     threshold = np.float32(row["threshold"])
     above = p >= threshold
     precision = float(is_known[above].mean()) if above.any() else None

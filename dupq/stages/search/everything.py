@@ -209,9 +209,8 @@ def _lists_of_share(
 ) -> Iterator[tuple[np.ndarray, Nearest]]:
     """Yield the keys and lists of each block of a group, as a share of the group's pairs gives them.
 
-    What does not fit on the device is searched in batches of `per_side` questions. A share compares some blocks, batch
-    by batch, with all, and gives no lists of other blocks. That multiplies each pair twice, and needs the lists of one
-    side only.
+    What does not fit on the device is searched in batches of `per_side` questions: some blocks, batch by batch, with
+    all, which multiplies each pair twice, and gives no lists of other blocks.
     """
     from dupq.neighbours.gpu import search
 

@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from dupq import kinds, storage
 from dupq.archive import Shard, in_scope
-from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.job.stage import stage
 from dupq.job.step import StepResult, step
@@ -181,7 +180,7 @@ class EarlierLists(NamedTuple):
 def earlier_lists(questions: pa.Table, searched: pa.Table, earlier: EarlierLists, k: int) -> pa.Table:
     """Return the earlier lists of those of a block's questions that are not searched again, as lists of this run.
 
-    `questions` are ascending. Raises DupqError for a list that is gone.
+    `questions` are ascending.
     """
     sites, keys = earlier.sites, questions["key"].to_numpy()
     keys = keys[~are_among(searched["key"].to_numpy(), keys)]
@@ -192,10 +191,4 @@ def earlier_lists(questions: pa.Table, searched: pa.Table, earlier: EarlierLists
             table = earlier.lists.read(number)
             tables.append(table.filter(pa.array(are_among(keys_then, table["key"].to_numpy()))))
     lists = nearest_in(pa.concat_tables(tables).sort_by("key"), k)[1]
-    missing = len(keys) - len(lists.others)
-    if missing:
-        raise DupqError(
-            f"{missing:,} of the earlier run's lists of neighbours are gone since this run looked for them; run the "
-            "job again, which then searches everything"
-        )
     return nearest_table(keys, lists._replace(others=sites.to_now(lists.others)))

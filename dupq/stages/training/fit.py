@@ -86,8 +86,6 @@ def fit(
     gpus = if_faster(gpus, "trained", *_seconds(settings, workers, prepared.questions, prepared.pairs))
     use_gpu = workers <= gpus.now()
     job = _Job(run.uri, prepared, taught, settings, use_gpu)
-    if gpus.now() and not use_gpu:
-        _log.info(f"fit: {workers} workers and {gpus.now()} GPU(s): they compute on CPUs")
     cluster.check_fits("fit", 1, int(use_gpu), workers)
     with shown(job.path(_CURVE)):
         if workers == 1:
@@ -173,10 +171,7 @@ def handed_over(job: _Job) -> bytes:
 
 @enough_memory()
 def _train(job: _Job, share: tuple[int, int], device_name: str) -> bytes:
-    """Train all epochs with this worker's share of every batch; `share` is (rank, number of workers).
-
-    The first worker also measures, saves, and returns the weights of the best epoch; others return nothing.
-    """
+    """Train all epochs; the first worker also measures, saves, and returns the weights of the best epoch."""
     device = system.usable(device_name)
     torch.set_num_threads(1)
     if device.type == "cuda":
@@ -278,10 +273,7 @@ class _Worker:
         return optimisation.sum_over_workers(negatives, self.device)
 
     def _measured(self) -> dict[str, float]:
-        """Return the measure of the network by its name in the curve; none if there is too little data for it.
-
-        The first worker measures for all.
-        """
+        """Return the measure of the network by its name in the curve; none if there is too little data for it."""
         held_out = self.titles.held_out if self.titles else None
         if held_out is None and not has_questions(self.known):
             return {}

@@ -119,10 +119,7 @@ def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
 
 
 def _pair_threshold(texts: pa.Table, reader: saved.Reader, known: KnownDuplicates) -> tuple[float | None, float | None]:
-    """Return the score that best separates development links from as many random pairs, and the accuracy.
-
-    Both are None without links. The encoder is measured on `texts`, sorted by key.
-    """
+    """Return the score that best separates development links from as many random pairs, and the accuracy, if any."""
     training = reader.settings.training
     links, keys = known.split.links_of("development", known.links), texts["key"].to_numpy()
     pool = np.union1d(sample_by_hash(keys, training.development_pool), known.split.questions_of("development"))

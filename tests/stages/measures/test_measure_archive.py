@@ -20,7 +20,6 @@ from dupq.stages.measures.archive import Archive, systems
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 
-pytestmark = pytest.mark.usefixtures("quick")  # tasks in this process
 SITES = Sites(["a.example.com"])
 QUESTIONS, K = 40, 7
 QUERIES, PAIRS = np.array([3, 8, 11, 20, 39]), (np.array([3, 5, 30, 8]), np.array([8, 20, 5, 39]))

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from inline import without_ray
 from searched import FLOOR, MIX, SITES, beyond, contents, lists_in, made_up, search, search_request, searched, write
 
 from dupq import storage
@@ -18,7 +17,6 @@ from dupq.stages.search.everything import gpus_for_search
 
 
 @pytest.mark.parametrize(("measure", "scope"), [(MIX, "all"), (Measure(), "site")])
-@without_ray()
 def test_a_gpu_writes_the_lists_that_cpus_write(
     tmp_path: Path, measure: Measure, scope: Literal["all", "site"]
 ) -> None:
@@ -34,7 +32,6 @@ def test_a_gpu_writes_the_lists_that_cpus_write(
 @pytest.mark.parametrize(
     ("counts", "measure"), [([70, 0, 45], MIX), ([70, 0, 45], Measure()), ([0, 0, 0], MIX), ([3, 0, 0], MIX)]
 )
-@without_ray()
 def test_several_gpus_and_small_ones_find_the_same(
     tmp_path: Path, counts: list[int], measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +55,6 @@ def test_several_gpus_and_small_ones_find_the_same(
     assert sum(sizes) == (115 * 4 if counts[0] == 70 else sum(counts))  # each of three batches is compared with all
 
 
-@without_ray()
 def test_gpus_with_less_memory_begin_again_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A share of the pairs and a share of the blocks together would lack pairs."""
     archive, request = made_up([70, 0, 45]), replace(search_request(block_rows=20), gpus=Gpus(2))
@@ -81,7 +77,6 @@ def test_gpus_with_less_memory_begin_again_in_batches(tmp_path: Path, monkeypatc
     assert contents(search(archive, tmp_path / "gpus", request)[0]) == expected
 
 
-@without_ray()
 def test_gpus_share_the_site_that_has_most_pairs(tmp_path: Path) -> None:
     archive, request = made_up([140, 0, 90]), search_request(scope="site", block_rows=50)
     expected = contents(search(archive, tmp_path / "cpus", request)[0])
@@ -93,7 +88,6 @@ def test_gpus_share_the_site_that_has_most_pairs(tmp_path: Path) -> None:
     assert made == ["gpu-0-of-1-shares", *(f"gpu-{share}-of-3-shares" for share in range(3))]
 
 
-@without_ray()
 def test_gpus_make_all_that_cpus_had_not_finished(tmp_path: Path) -> None:
     archive, request = made_up([90, 0, 0]), search_request(block_rows=20)
     files, _ = search(archive, tmp_path, request)
@@ -104,7 +98,6 @@ def test_gpus_make_all_that_cpus_had_not_finished(tmp_path: Path) -> None:
     assert contents(files) == expected
 
 
-@without_ray()
 def test_auto_takes_a_gpu_where_cpus_are_slower_and_says_if_they_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from inline import without_ray
 from oracles.slow_ids import slow_ids
 
 from dupq import storage
@@ -74,7 +73,6 @@ def rows_of(table: pa.Table) -> list[tuple[int, str]]:
     return [(-row["count"], row["word"]) for row in table.to_pylist()]
 
 
-@without_ray()
 def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +95,6 @@ def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitio
         assert [words for _ in range(2) for table in corpus for words in sentences_of(table)] == 2 * sentences
 
 
-@without_ray()
 def test_a_sample_of_the_texts_is_the_corpus_and_all_are_counted(tmp_path: Path) -> None:
     limits = [hash_limit(np.arange(5), 2)] * 2 + [0]
     run = Run(str(tmp_path), "prepare")
@@ -107,7 +104,6 @@ def test_a_sample_of_the_texts_is_the_corpus_and_all_are_counted(tmp_path: Path)
     assert not reads_written_words(STEMS)
 
 
-@without_ray()
 def test_words_are_counted_as_they_are_written_where_vectors_of_those_are_read(tmp_path: Path) -> None:
     settings = config.load("dupq", ["word_vectors.minimum_count=2", "word_vectors.algorithm=teacher"])
     assert reads_written_words(settings)
@@ -143,7 +139,6 @@ def test_token_ids_are_those_of_the_texts_and_some_are_left_out() -> None:
     assert ids_of(texts, COUNTED, ALL, 0, STEMS).second.num_rows == 0
 
 
-@without_ray()
 def test_a_teacher_reads_the_same_texts_in_any_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
 
@@ -169,7 +164,6 @@ def test_a_teacher_reads_the_same_texts_in_any_shards(tmp_path: Path, monkeypatc
     assert read == 2 * [sorted(batch) for batch in read[:3]]
 
 
-@without_ray()
 @pytest.mark.parametrize("is_measured", [True, False])
 def test_each_title_is_in_one_bucket_and_an_epoch_has_an_order_of_its_own(tmp_path: Path, is_measured: bool) -> None:
     made = archive(tmp_path, *([(f"bread {row}", f"oven {row}") for row in range(200)] for _ in range(6)))
