@@ -245,17 +245,6 @@ def test_ten_links_move_the_prior_a_little_and_a_thousand_decide() -> None:
     assert missed[2] < 0.5 * np.abs(before - truth).mean()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_single_linked_pair_hardly_changes_the_slope(seed: int) -> None:
-    """The archive is as the prior expects it, but almost no duplicate is linked."""
-    prior = read_prior()
-    made = archive(prior.model.coefficients, prior, 40_000, share=0.3, rate=0.1, seed=seed).labelled
-    kept = np.r_[np.flatnonzero(made.labels)[:1], np.flatnonzero(~made.labels)[:300]]
-    model = fit(Labelled(*(column[kept] for column in made)), prior)
-    slopes, before = model.coefficients[:-1], prior.model.coefficients[:-1]
-    assert 0.5 < np.linalg.norm(slopes) / np.linalg.norm(before) < 1.5
-
-
 @pytest.mark.parametrize(("uri", "moves"), [(OF_TITLES, 4.0), ("", 0.0)])
 def test_titles_decide_pairs_that_are_not_far_from_open_where_texts_are_nothing_else(uri: str, moves: float) -> None:
     prior = read_prior(uri)
@@ -297,13 +286,6 @@ def log_odds_of(**columns: float) -> float:
     """Return the log-odds by the prior that ships."""
     pair = compared(**{name: np.array([value]) for name, value in columns.items()})
     return float(read_prior().model.log_odds(features_of(pair, TITLE_CONTEXT.empty_table(), REFERENCE, K))[0])
-
-
-def test_by_the_prior_that_ships_a_pair_with_all_evidence_is_likelier_than_one_with_none() -> None:
-    words = ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways", "tags")
-    best = {"rank_left": 1, "rank_right": 1, "lift_left": 0.5, "lift_right": 0.5, "similarity": 2.0}
-    likely, unlikely = log_odds_of(**best, **dict.fromkeys(words, 1)), log_odds_of(similarity=-1.0, title_swap=1)
-    assert expit(likely) > 0.5 > 0.05 > expit(unlikely)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,7 @@ from scipy.integrate import quad
 from dupq.errors import SettingError
 from dupq.near_duplicates import pairing
 from dupq.near_duplicates.minhash import band_keys, bands_of
-from dupq.near_duplicates.pairing import (
-    bucket_pairs,
-    candidate_pairs,
-    copies,
-    shared,
-)
+from dupq.near_duplicates.pairing import bucket_pairs, candidate_pairs, copies, shared
 from dupq.settings.sections import NearDuplicateSettings
 
 

@@ -70,14 +70,7 @@ class Archive:
         storage.write_table(self.representatives.file(0), table, REPRESENTATIVES)
 
     def inputs(self, gpu: bool = False, kind: type[Embedder] = Embedder) -> tuple[Any, ...]:
-        return (
-            self.texts,
-            Broadcast(self.representatives),
-            None,
-            kind(self.encoder, 64, gpu),
-            ["a"],
-            None,
-        )
+        return (self.texts, Broadcast(self.representatives), None, kind(self.encoder, 64, gpu), ["a"], None)
 
     def encode(self, name: str, groups: Groups, pool: Pool | None = None) -> tuple[Table, Report]:
         return encode(f"{self.folder}/{name}", self.inputs(), groups, pool)

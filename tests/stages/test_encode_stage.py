@@ -12,14 +12,7 @@ from dupq.job.run import Run
 from dupq.job.table import Table
 from dupq.settings.sections import EncodeSettings
 from dupq.stages import embeddings
-from dupq.stages.embeddings import (
-    check_room_to_encode,
-    device_of,
-    gpus_to_encode,
-    gpus_to_make,
-    groups_of,
-    pool_for,
-)
+from dupq.stages.embeddings import check_room_to_encode, device_of, gpus_to_encode, gpus_to_make, groups_of, pool_for
 from dupq.tables import EMBEDDED
 
 MADE_BY = {"torch": "2"}

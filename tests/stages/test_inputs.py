@@ -33,19 +33,14 @@ def test_copied_links_are_those_that_were_given_also_of_one_site(given: str, lin
     assert known_duplicates(f"{tmp_path}/run/links", SITES).tolist() == wanted.tolist()
 
 
-def test_a_relative_path_is_the_same_for_a_task_that_runs_elsewhere(
+def test_paths_depend_neither_on_where_a_table_is_nor_on_where_a_task_runs(
     links: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(links.parent)
     (links.parent / "prior.json").write_text("{}")
     assert [Path(file.uri).parent for file in input_files("prior.json", "prior")] == [links.parent]
-
-
-def test_the_paths_of_a_whole_table_do_not_depend_on_where_it_is(links: Path) -> None:
     moved = links.parent / "site=c" / "links"
     moved.parent.mkdir()
     links.rename(moved)
-    assert [file.path for file in input_files(str(moved), "links")] == [
-        "links/site=a/0.parquet",
-        "links/site=b/0.parquet",
-    ]
+    paths = [file.path for file in input_files(str(moved), "links")]
+    assert paths == ["links/site=a/0.parquet", "links/site=b/0.parquet"]

@@ -9,6 +9,7 @@ import pytest
 from scipy import sparse
 from searched import (
     FLOOR,
+    MIX,
     SITES,
     beyond,
     directed,
@@ -126,24 +127,22 @@ def test_searched_again_is_what_is_new_or_changed_and_what_lost_a_neighbour() ->
     assert [*found.counts.values()] == [2, 2, 3]
 
 
-def test_another_measure_searches_everything(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("measure", "said"),
+    [(Measure(), "another measure"), (MIX, "has lost some of its results")],
+    ids=["measure", "lost"],
+)
+def test_an_earlier_run_by_another_measure_or_that_lost_a_file_is_not_believed(
+    measure: Measure, said: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     archive = made_up([90, 0, 0])
     before, _ = search(archive, tmp_path / "before", search_request())
+    if measure == MIX:
+        Path(storage.list_files(before.nearest, ".parquet")[0].uri).unlink()
     files, made = write(archive, tmp_path / "since", SITES)
-    searched(files, made, search_request(Measure()), before)
-    assert "another measure" in capsys.readouterr().out
-    assert {key: row[0] for key, row in lists(files).items()} == slowly(archive, search_request(Measure()))[0]
-
-
-def test_an_earlier_run_that_lost_a_file_is_not_believed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    archive = made_up([90, 0, 0])
-    before, _ = search(archive, tmp_path / "before", search_request())
-    found = lists(before)
-    Path(storage.list_files(before.nearest, ".parquet")[0].uri).unlink()
-    files, made = write(archive, tmp_path / "since", SITES)
-    searched(files, made, search_request(), before)
-    assert "has lost some of its results" in capsys.readouterr().out
-    assert lists(files) == found
+    searched(files, made, search_request(measure), before)
+    assert said in capsys.readouterr().out
+    assert {key: row[0] for key, row in lists(files).items()} == slowly(archive, search_request(measure))[0]
 
 
 @pytest.mark.parametrize("is_lost_first", [True, False])

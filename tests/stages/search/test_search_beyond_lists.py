@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from searched import (
     FLOOR,
-    MIX,
     PARTS,
     SITES,
     beyond,
@@ -24,9 +22,8 @@ from searched import (
 )
 
 from dupq import storage
-from dupq.neighbours.tiles import block
 from dupq.stages.search import above_threshold
-from dupq.stages.search.above_threshold import ABOVE_FLOOR, FULL, LEFT_OUT, count_pairs, pairs_of_rows
+from dupq.stages.search.above_threshold import ABOVE_FLOOR, FULL, LEFT_OUT
 from dupq.tables import ROW_RANGES
 
 
@@ -80,24 +77,6 @@ def test_a_tile_with_more_pairs_than_a_task_holds_is_searched_again_for_its_rows
         assert directed(files) == directed(expected)
         rows = [len(rows_for_pairs(files).read(part)) for part in range(PARTS)]
         assert sum(rows) == sum(len(others) for others, _ in lists(files).values()) + report.rows_out
-
-
-@pytest.mark.parametrize("is_diagonal", [True, False])
-def test_ranges_of_a_tile_have_all_of_its_pairs_once(is_diagonal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = made_up([90, 80])
-    left = block(archive.take(slice(0, 100)), MIX)
-    right = left if is_diagonal else block(archive.take(slice(100, 170)), MIX)
-    whole = count_pairs(left, right, MIX, FLOOR)
-    assert whole.table.select(["start", "stop"]).to_pylist() == [{"start": 0, "stop": len(left.keys)}]
-    pairs = pairs_of_rows(left, right, whole.table.to_pylist()[0], MIX, FLOOR)
-    assert whole.counts[ABOVE_FLOOR] == len(pairs) > 200
-    monkeypatch.setattr(above_threshold, "_AT_ONCE", 50)
-    cut = count_pairs(left, right, MIX, FLOOR)
-    assert cut.counts == whole.counts
-    assert max(cut.table["pairs"].to_pylist()) < 50 + len(right.keys)
-    assert len(cut.table) > 3
-    rows = pa.concat_tables([pairs_of_rows(left, right, piece, MIX, FLOOR) for piece in cut.table.to_pylist()])
-    assert rows.sort_by([("query", "ascending"), ("neighbour", "ascending")]).equals(pairs)
 
 
 def test_lists_that_are_full_are_looked_for_anew_where_an_attempt_went_another_way(

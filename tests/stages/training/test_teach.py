@@ -19,13 +19,7 @@ from dupq.stages.training import teach
 from dupq.stages.training.teach import targets_of
 from dupq.training.pairs import DistillationTargets
 
-QUICK = (
-    "title_body.epochs=1",
-    "teacher.epochs=3",
-    "training.epochs=1",
-    "teacher.questions=700",
-    "encoder.units=30",
-)
+QUICK = ("title_body.epochs=1", "teacher.epochs=3", "training.epochs=1", "teacher.questions=700", "encoder.units=30")
 
 
 def job(sample: TrainedSample, output: Path, *more: str) -> TrainingJob:
