@@ -157,16 +157,6 @@ def test_ids_equal_the_twins_whatever_the_order_of_rows(nights: tuple[Night, Nam
     assert found_ids(now, then, order) == expected
 
 
-@given(named_nights())
-def test_an_overlap_above_half_keeps_the_id(nights: tuple[Night, Named]) -> None:
-    now, then = nights
-    found = found_ids(now, then)
-    for cluster_id, other in then.items():
-        for one in now:
-            if jaccard(one, other) > Fraction(1, 2):
-                assert found[cluster_id] == one
-
-
 @given(named_nights(), st.randoms(use_true_random=False))
 def test_changes_equal_the_twins_whatever_the_order_of_rows(nights: tuple[Night, Named], order: random.Random) -> None:
     now, then = nights

@@ -1,7 +1,6 @@
 """How a reranker's cosine makes a probability, and how the density of cosines tells an archive full of duplicates."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,17 +73,6 @@ def test_the_log_odds_are_those_of_a_sum_pair_by_pair(first: Model) -> None:
             total += first.same_asking
         assert actual[row] == pytest.approx(total)
     assert 5 < plain < 55
-
-
-@pytest.mark.parametrize("prior", [read_prior(), read_prior(OF_TITLES)], ids=["texts", "titles"])
-def test_likelier_by_a_higher_cosine_and_by_other_evidence_and_less_so_for_templates(prior: Any) -> None:
-    found = dict(zip(REREAD, prior.reread["coefficients"], strict=False))
-    assert found["cosine"] > 0 < found["log_odds"]
-    assert max(found["other_date"], found["series"]) < 0
-    steeper = Reread(prior.reread["coefficients"], 0.5, 0.3, excess=4.0)
-    features, pairs = np.repeat(features_for(1, 5, 0.0), 101, axis=0), rows_of(np.zeros(101))
-    cosines = np.linspace(0, 1, 101)
-    assert (np.diff(steeper.log_odds(prior.model, pairs, features, cosines)) > 0).all()
 
 
 def test_what_each_kind_adds_is_what_its_features_change() -> None:

@@ -77,12 +77,6 @@ def test_a_question_that_appears_twice_stays_there_twice_until_it_is_found() -> 
     assert no_repeated(iter([found.table.slice(0, 2), found.table.slice(0, 0)]), ["a", "b"]) == KEYS.empty_table()
 
 
-def test_no_questions_give_no_texts() -> None:
-    found = texts_since(iter([]), EarlierTexts(), TextSettings())
-    assert (len(found.table), len(found.second)) == (0, 0)
-    assert no_repeated(iter([]), ["a"]).num_rows == 0
-
-
 def test_answers_have_no_titles() -> None:
     batch = pa.record_batch([pa.array([SITE | 8]), pa.array(["<p>Do so.</p>"])], ["key", "body_html"])
     assert texts_of_answers(iter([batch]), TextSettings()).table.to_pylist() == [
