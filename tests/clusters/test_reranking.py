@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from dupq.clusters import reranking
@@ -242,15 +240,3 @@ def test_pairs_that_were_not_read_do_not_count() -> None:
     alone = fit_reread(labelled(features[:50], labels[:50]), cosines[:50], PRIOR.model, PRIOR, NONE, True)
     assert some == alone
     assert some.coefficients != PLAIN.coefficients
-
-
-@settings(max_examples=5)
-@given(st.floats(0.2, 5.0), st.floats(-3.0, 3.0))
-def test_an_unknown_model_may_have_cosines_of_any_scale(factor: float, offset: float) -> None:
-    features, cosines = features_for(40, 19), np.random.default_rng(20).uniform(0.2, 0.9, 40)
-    given, pairs = labelled(features, np.arange(40) % 2 == 0), rows_of(np.zeros(40))
-    fits = []
-    for own in (cosines, factor * cosines + offset):
-        model = fit_reread(given, own, PRIOR.model, PRIOR, NONE, False)
-        fits.append(model.log_odds(PRIOR.model, pairs, features, own))
-    assert fits[0] == pytest.approx(fits[1], abs=2e-3)

@@ -58,19 +58,6 @@ def test_a_quick_score_is_never_below_the_exact_one(data: st.DataObject, measure
     assert (plain.product(quick.rows, quick.rows) >= (exact - slack_of(quick, quick)).float()).all()
 
 
-def test_words_are_dealt_to_columns_by_weight() -> None:
-    bags = np.zeros((2, 900), np.float32)
-    bags[:, 1:801] = np.arange(800, 0, -1) / 800
-    archive = Embeddings(np.arange(2), np.ones((2, 2), np.float16), sparse.csr_array(bags))
-    _, questions = upload(archive, HYBRID, HOST)
-    dealt, width = columns_of_words(questions), 384 + 62  # so that 2 dimensions and these fill seven steps
-    assert dealt is not None
-    column = dealt.tolist()
-    assert column[1 : 2 * width + 1 - 92] == [*range(width), *range(width - 1, 91, -1)]
-    assert len(column) == 801
-    assert column[0] == width  # no bag has it
-
-
 def units(count: int, seed: int) -> Embeddings:
     """Vectors and bags of unit length, rounded: what encoders make."""
     generator = np.random.default_rng(seed)

@@ -19,7 +19,7 @@ from dupq.neighbours.candidates import complete
 from dupq.neighbours.embeddings import Embeddings, Measure, blocks, gathered
 from dupq.neighbours.exact import fingerprints, pair_scores
 from dupq.neighbours.products import Bfloat16Products, Products, padded
-from dupq.neighbours.tiles import Block, Search, block, search_tile, top_k
+from dupq.neighbours.tiles import Search, block, top_k
 
 COSINE = Measure()
 MEASURES = [COSINE, Measure("cosine", 0.7, 1.3), Measure("cosine", 0.5, -0.25)]
@@ -146,22 +146,3 @@ def test_large_archives_equal_a_full_sort(kind: str, count: int) -> None:
     if count:
         over = np.argwhere(np.triu(exact.astype(np.float32) >= np.float32(0.97), 1))
         assert (np.stack(pairs[:2], axis=1) == over).all()
-
-
-@pytest.mark.parametrize("is_diagonal", [True, False])
-def test_pairs_that_are_not_kept_are_counted(is_diagonal: bool) -> None:
-    left, right = two_blocks(is_diagonal)
-    whole, counted = (search_tile(left, right, Search(COSINE, 0, 0.2, keeps)) for keeps in (True, False))
-    assert len(whole[2].left) > len(counted[2].left) == 0
-    ends = [key for pair in zip(whole[2].left.tolist(), whole[2].right.tolist(), strict=True) for key in pair]
-    assert (counted[3] == whole[3]).all()
-    assert whole[3].sum() == len(ends) / (2 - is_diagonal)
-    if is_diagonal:
-        assert whole[3].tolist() == [ends.count(key) for key in left.keys.tolist()]
-
-
-def two_blocks(is_same: bool, count: int = 300) -> tuple[Block, Block]:
-    """Of which a few have the same keys, or one block twice."""
-    vectors = np.random.default_rng(5).normal(size=(2 * count, 6)).astype(np.float16)
-    left = block(Embeddings(np.arange(count) * 2, vectors[:count]), COSINE)
-    return left, left if is_same else block(Embeddings(np.arange(count) * 3, vectors[count:]), COSINE)

@@ -187,16 +187,6 @@ def test_a_judge_that_fails_leaves_what_it_said_and_a_line(tmp_path: Path, caplo
     assert "judge: HTTP 410" in caplog.text
 
 
-def test_a_budget_leaves_the_rest_and_says_how_to_go_on(tmp_path: Path) -> None:
-    archive = Archive(tmp_path)
-    with judge_server(sensible) as server:
-        archive.judge(server, tokens=20 * 120 + 2_000)
-    summary = archive.made.summary
-    assert 20 <= summary["answered"] < 40
-    assert summary["tokens"] <= 20 * 120 + 2_000
-    assert "dupq judge --run" in summary["lines"][0]
-
-
 def test_what_a_text_tells_the_judge_is_not_used_and_counted(tmp_path: Path) -> None:
     def fooled(call: Call) -> str:
         return answer_text(100, odd=True) if "Title 0 005" in call.titles else sensible(call)

@@ -1,4 +1,4 @@
-"""From the partition to the tables that people read: stable ids, changes, and used links."""
+"""From the partition to the tables that people read: stable ids and changes."""
 
 from collections import defaultdict
 from itertools import combinations
@@ -16,18 +16,17 @@ from dupq.archive import Shard
 from dupq.clusters import identity
 from dupq.evaluation.sampling import read_verdicts
 from dupq.job.run import Run
-from dupq.job.table import Shards, Streamed, Table
+from dupq.job.table import Shards, Table
 from dupq.stages import clusters as stage
 from dupq.stages.clusters import PartitionResult, make_clusters
 from dupq.stages.measures.of_run import changed_since
-from dupq.stages.partition import RunKnowledge, constrained_pairs
+from dupq.stages.partition import RunKnowledge
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,
     CLUSTERS,
     JOINED_PAIRS,
     LABELS,
-    LINKS,
     PAIRS,
     QUESTIONS,
     REPRESENTATIVES,
@@ -230,20 +229,3 @@ def test_random_nights_have_the_ids_and_changes_of_their_groupings(seed: int, tm
         )
         places = np.where(random.random(len(everyone)) < 0.25, random.integers(0, 12, len(everyone)), places)
         then, before = after, folder
-
-
-def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int, int]) -> list[tuple[int, int]]:
-    """Return the links of site A that join, in an archive with its questions 1 to 12."""
-    run, sites = str(folder), Sites([A])
-    write_shard(run, 0, A, list(range(1, 13)), sites)
-    links = [{"question_id": one, "related_id": other, "link_type": kind} for one, other, kind in rows]
-    write_rows(f"{run}/links/site={A}/part-0.parquet", links, LINKS)
-    texts, copied = Streamed(Table(f"{run}/texts", TEXTS, 1)), representatives(run, copies).read(0)
-    joined = constrained_pairs(iter(texts), copied, f"{run}/links", [A], read_verdicts(None, sites)).table
-    return [(row["left"], row["right"]) for row in joined.to_pylist()]
-
-
-def test_used_links_join_the_questions_that_stand_for_theirs(tmp_path: Path) -> None:
-    rows = [(4, 2, "duplicate"), (9, 10, "duplicate"), (10, 2, "duplicate"), (5, 6, "linked"), (7, 7, "duplicate")]
-    rows.append((3, 77, "duplicate"))  # the archive lacks 77
-    assert used_links(tmp_path, rows, {10: 4, 9: 4}) == [(2, 4)]

@@ -53,10 +53,6 @@ def test_a_share_of_the_questions_is_set_apart_whatever_their_order(count: int) 
     assert {int(title[0]) for title in kept.titles} == {-int(body[0]) for body in kept.bodies} == set(kept.keys)
 
 
-def test_questions_with_titles_alone_are_not_set_apart() -> None:
-    assert split(texts([]))[1] is None
-
-
 def slow_body_map(titles: np.ndarray, bodies: np.ndarray, k: int) -> float:
     """The mean reciprocal rank of body i for title i, from all cosines; ties by number."""
     total = 0.0
