@@ -2,17 +2,13 @@
 
 import io
 import random
-from pathlib import Path
 
 import pytest
-from dump_files import COMPRESS
 from odd_rows import Mangler
 from xml_contents import answer, comparable, document, outcome, question, read, read_slowly
 
 from dupq.dump import posts, xml_files
-from dupq.dump.files import Member
 from dupq.dump.parsing import Format
-from dupq.dump.streams import open_member
 from dupq.dump.xml_files import ROW_START, Segment, segments
 from dupq.errors import DupqError
 
@@ -120,16 +116,6 @@ def test_a_file_that_is_cut_short_in_a_long_row_fails(monkeypatch: pytest.Monkey
 
     with pytest.raises(DupqError, match=r"cut short: it does not end with </posts>$"):
         read(document(question(1) + question(2, Body="x" * 9_000))[:-2_000], FORMATS["posts"], 100)
-
-
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_segments_of_a_packed_file_are_those_of_the_plain_one(suffix: str, tmp_path: Path) -> None:
-    content = document(b"".join(question(number, Body="é" * number) for number in range(200)))
-    path = tmp_path / f"Posts.xml{suffix}"
-    path.write_bytes(COMPRESS[suffix](content))
-
-    with open_member(Member(str(path))) as stream:
-        assert list(segments(stream, size=1_000)) == all_segments(content, 1_000)
 
 
 def test_an_empty_file_is_one_empty_segment() -> None:
