@@ -108,22 +108,6 @@ def issue(number: int, body: str, repository: str = "") -> dict:
     return row | ({"url": f"https://github.com/{repository}/issues/{number}"} if repository else {})
 
 
-@pytest.mark.parametrize("has_address", [True, False])
-def test_no_link_crosses_from_one_repository_to_another(has_address: bool, tmp_path: Path) -> None:
-    bodies = {n: f"Duplicate of #{n - 1} and #{n + 7}." if n % 3 == 0 else "b" for n in range(1, 301)}
-    files = {
-        f"{name}_json": json.dumps([issue(n, body, f"o/{name}" * has_address) for n, body in bodies.items()])
-        for name in "ab"
-    }
-    assert len(questions(tmp_path, **files)) == 600
-    joined = links(tmp_path)
-    assert len(joined) == 2 * (100 + 97)
-    homes = [[id_.rpartition("#")[0] for id_ in pair] for pair in joined]
-    assert {tuple(pair) for pair in homes} == {
-        (home, home) for home in (["o/a", "o/b"], ["a.json", "b.json"])[not has_address]
-    }
-
-
 def test_the_links_of_a_row_go_with_it(tmp_path: Path) -> None:
     """An issue in two exports is a repeated id: the last row counts, with what it names."""
     before = [

@@ -18,7 +18,6 @@ from dump_files import (
     POSTS,
     noise,
     upload,
-    with_header_changed,
     with_member_renamed,
     write_archive,
     write_files,
@@ -114,14 +113,16 @@ def test_a_member_of_an_archive_is_read_whole(unpacker: str, tmp_path: Path) -> 
     assert read(Member(str(archive), "Empty.xml")) == b""
 
 
+def member_of(folder: Path, suffix: str, content: bytes) -> Member:
+    if suffix == ".7z":
+        return Member(str(write_archive(folder / "a.7z", {"Posts.xml": content})), "Posts.xml")
+    return packed(folder, suffix, COMPRESS.get(suffix, bytes)(content))
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".7z"])
 def test_a_read_gives_all_that_was_asked_for_but_at_the_end(suffix: str, tmp_path: Path) -> None:
-    content = noise(2_500_000)
-    if suffix == ".7z":
-        member = Member(str(write_archive(tmp_path / "a.7z", {"Posts.xml": content})), "Posts.xml")
-    else:
-        member = packed(tmp_path, suffix, COMPRESS.get(suffix, bytes)(content))
-    shares = []
+    content, shares = noise(2_500_000), []
+    member = member_of(tmp_path, suffix, content)
 
     with open_member(member) as stream:
         assert stream.packed_bytes == Path(member.uri).stat().st_size
@@ -146,12 +147,7 @@ def test_an_archive_or_member_that_went_missing_is_named(unpacker: str, tmp_path
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".7z"])
 def test_reading_may_stop_early(suffix: str, unpacker: str, tmp_path: Path) -> None:
-    content = b"x" * 20_000_000
-    if suffix == ".7z":
-        member = Member(str(write_archive(tmp_path / "a.7z", {"Posts.xml": content})), "Posts.xml")
-    else:
-        member = packed(tmp_path, suffix, COMPRESS.get(suffix, bytes)(content))
-
+    member = member_of(tmp_path, suffix, b"x" * 20_000_000)
     with open_member(member):
         pass
     with open_member(member) as stream:
@@ -215,22 +211,6 @@ def test_a_compressed_file_that_is_cut_short_is_named(suffix: str, tmp_path: Pat
             read(packed(tmp_path, suffix, whole + rest))
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
-@pytest.mark.parametrize("content", [POSTS * 100, noise(1000)])
-def test_other_content_than_the_name_says_is_told(suffix: str, content: bytes, tmp_path: Path) -> None:
-    with pytest.raises(DupqError, match=r"not packed by .*, as its name says; rename it"):
-        read(packed(tmp_path, suffix, content))
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])  # zstd only has a checksum if its writer made one
-def test_changed_bytes_are_damage(suffix: str, tmp_path: Path) -> None:
-    content = bytearray(COMPRESS[suffix](noise(300_000)))
-    content[150_000] ^= 0xFF
-
-    with pytest.raises(DupqError, match="damaged or cut short"):
-        read(packed(tmp_path, suffix, bytes(content)))
-
-
 def test_xz_that_needs_much_memory_is_refused(tmp_path: Path) -> None:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 16 * MEGABYTE}]
     content = bytearray(lzma.compress(POSTS, lzma.FORMAT_XZ, lzma.CHECK_CRC32, filters=filters))
@@ -240,16 +220,6 @@ def test_xz_that_needs_much_memory_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(DupqError, match=r"damaged or cut short \(Memory usage limit exceeded\)"):
         read(packed(tmp_path, ".xz", bytes(content)))
-
-
-def test_a_wrong_checksum_is_damage(unpacker: str, tmp_path: Path) -> None:
-    content = noise(1000)
-    archive = write_archive(tmp_path / "a.7z", {"Posts.xml": content}, plain_header=True)
-    checksum = struct.pack("<I", zlib.crc32(content))
-    archive.write_bytes(with_header_changed(archive.read_bytes(), checksum, b"\0\1\2\3"))
-
-    with pytest.raises(DupqError, match=r"a\.7z/Posts\.xml: damaged"):
-        read(Member(str(archive), "Posts.xml"))
 
 
 def test_damage_is_told_in_place_of_the_error_that_it_caused_in_the_reader(unpacker: str, tmp_path: Path) -> None:
@@ -380,7 +350,7 @@ def peak_of_reading(member: Member) -> int:
 # On S3
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", pytest.param(".xz", marks=pytest.mark.full)])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_files_on_s3_are_read(suffix: str, s3: str, tmp_path: Path) -> None:
     content = noise(10_000_000)
     uri = upload(write_files(tmp_path, f"Posts.xml{suffix}", content=content), f"{s3}/streams")

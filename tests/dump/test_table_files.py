@@ -56,11 +56,8 @@ def rejects(contents: ParsedRows) -> list[tuple[int, str]]:
         ("id title text", Columns(), {"Id": 0, "Title": 1, "Body": 2}),
         ("Question Answer created_at labels", Columns(), {"Title": 0, "Body": 1, "CreationDate": 2, "Tags": 3}),
         ("number key subject", Columns(), {"Id": 0, "Title": 2}),
-        ("a b c", Columns(title="c", id="a"), {"Title": 2, "Id": 0}),
         ("title question answer", Columns(title="question"), {"Title": 1, "Body": 2}),
         ("title body", Columns(title="body"), {"Title": 1}),
-        ("id text", Columns(), {"Body": 1, "Id": 0}),
-        ("Nr Titel Text", Columns(text="Text"), {"Body": 2}),
     ],
 )
 def test_columns_are_those_named_or_the_obvious_ones(names: str, columns: Columns, found: dict) -> None:
@@ -75,11 +72,9 @@ def test_columns_are_those_named_or_the_obvious_ones(names: str, columns: Column
             Columns(),
             "which column is the question? name it with --title COLUMN, and its text with",
         ),
-        ("Nr Titel Text", Columns(), "which column is the question"),
         ("title question", Columns(), "'title', 'question' may each be the title; say which with --title COLUMN"),
         ("title body text", Columns(), "'text', 'body' may each be the text; say which with --text COLUMN"),
         ("title title", Columns(title="title"), "column 'title' is there 2 times; its columns are 'title', 'title'"),
-        ("id title", Columns(id="key"), "column 'key' is missing; its columns are 'id', 'title'"),
     ],
 )
 def test_columns_that_are_not_clear_are_named(names: str, columns: Columns, said: str) -> None:
@@ -132,30 +127,19 @@ def test_ids_that_are_no_numbers_get_one_each(tmp_path: Path) -> None:
     assert id_number("K-1") == ids["K-1"]  # whatever other rows there are
 
 
-def test_files_of_one_name_in_several_folders_have_ids_of_their_own(tmp_path: Path) -> None:
-    files = [tmp_path / year / "part-0.csv" for year in ("2025", "2026")]
+def test_rows_without_an_id_are_numbered_by_file_and_row(tmp_path: Path) -> None:
+    files = [tmp_path / year / "a.csv" for year in ("2025", "2026")]
     for file in files:
         file.parent.mkdir()
-        file.write_text("title\na\nb\n")
+        file.write_text('title\n"a\nb"\n\nc\n')
     site = DumpSite("faq", tuple(Member(str(file)) for file in files), is_table=True)
 
     found = [batch.read().tables["ids"] for file_range in file_ranges(site) for batch in batches(file_range, JOB)]
 
-    ids = [f"{year}/part-0.csv:{row}" for year in (2025, 2026) for row in (1, 2)]
-    assert pa.concat_tables(found)["id"].to_pylist() == ids
-
-
-def test_rows_without_an_id_are_numbered_by_file_and_row(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.csv").write_text('title\n"a\nb"\n\nc\n')
-    site = DumpSite("faq", (Member(f"{tmp_path}/a.csv"), Member(f"{tmp_path}/b.csv")), is_table=True)
-
-    found = [batch.read().tables["ids"] for file_range in file_ranges(site) for batch in batches(file_range, JOB)]
-
     numbers = [(row["question_id"], row["id"], row["position"]) for row in pa.concat_tables(found).to_pylist()]
-    assert numbers[:2] == [(1, "a.csv:1", 2), (2, "a.csv:2", 5)]
-    assert numbers[2:] == [(10**9 + 1, "b.csv:1", 2), (10**9 + 2, "b.csv:2", 5)]
-    assert read(tmp_path / "a.csv").tables["ids"]["id"].to_pylist() == ["1", "2"]
+    assert numbers[:2] == [(1, "2025/a.csv:1", 2), (2, "2025/a.csv:2", 5)]
+    assert numbers[2:] == [(10**9 + 1, "2026/a.csv:1", 2), (10**9 + 2, "2026/a.csv:2", 5)]
+    assert read(files[0]).tables["ids"]["id"].to_pylist() == ["1", "2"]
 
 
 def test_doubled_ids_are_rejected_but_for_the_last(tmp_path: Path) -> None:
@@ -258,8 +242,6 @@ def test_tags_lose_what_a_json_list_spells_and_no_text_may_have(tmp_path: Path) 
     [
         ("a.csv", b"", "empty, without a header that names its columns"),
         ("a.csv", "id,title\n1,a".encode("utf-16"), "encoded in UTF-16 or UTF-32; save it as UTF-8"),
-        ("a.csv", "id,title\n1,a".encode("utf-16-le"), "encoded in UTF-16 or UTF-32; save it as UTF-8"),
-        ("a.json", "[{}]".encode("utf-16"), "encoded in UTF-16 or UTF-32; save it as UTF-8"),
         ("a.json", b"[]", "a list of objects, or one object per line, expected"),
         ("a.csv", b"PK\3\4\x14\0\6\0", "a .zip or a workbook of Excel; rename it to end in .zip, or save it as CSV"),
         (
@@ -268,13 +250,9 @@ def test_tags_lose_what_a_json_list_spells_and_no_text_may_have(tmp_path: Path) 
             "a list of objects, or one object per line, expected; it ha",
         ),
         ("a.csv", b"title\n" + b"x" * (9 << 20), "line 2 is longer than 8 MiB"),
-        ("a.json", b'[{"title": "a"}, {"tit', "cannot be read (Malformed JSON"),
         ("a.parquet", b"PAR1", "cannot be read ("),
-        ("a.json", b'[["a", 1], ["b", 2]]', "a list of objects, or one object per line, expected"),
         ("a.json", b'{"columns": ["title"], "index": [0], "data": [["a"]]}', "one object, not a list of them; take"),
-        ("a.json", b'{"0": {"title": "a"}, "1": {"title": "b"}}', "one object, not a list of them; take the list"),
         ("a.json", b'{"title": {"0": "a", "1": "b"}, "id": {"0": 5, "1": 6}}', "column 'title' holds lists or objects"),
-        ("a.jsonl", b'{"title": {"rendered": "a"}}\n{"title": {"rendered": "b"}}', "column 'title' holds lists or obj"),
         ("a.json", b'{"data": {"issues": {"nodes": [{"title": "a"}]}}}', "one object, not a list of them; take the li"),
     ],
 )
@@ -294,9 +272,6 @@ def test_a_table_that_cannot_be_read_is_named_in_one_line(name: str, content: by
         '{"items": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"}, {"id": 3, "title": "c"}], "has_more": false}',
         '{"items": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"}]}{"items": []}'
         '{"items": [{"id": 3, "title": "c"}]}',
-        '[{"total": 3, "issues": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"}, {"id": 3, "title": "c"}]}]',
-        '{"schema": {"fields": [{"name": "id"}]}, "data": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"},'
-        '{"id": 3, "title": "c"}]}',
     ],
 )
 def test_pages_of_rows_are_read_as_rows(content: str, tmp_path: Path) -> None:
@@ -471,14 +446,12 @@ def duplicates_in(text: str) -> set[str]:
     ("text", "named"),
     [
         ("Closing as a duplicate of #2.", "o/r#2"),
-        ("Duplicate of: #7", "o/r#7"),
         ("_Duplicate of **#16**_", "o/r#16"),
         ("Duplicate of #2, #5 and #9", "o/r#2 o/r#5 o/r#9"),
         ("Duplicate of https://github.com/o/r/issues/8", "o/r#8"),
         ("Duplicate of other/my_repo.js#2", "other/my_repo.js#2"),
         ("Duplicate of [#2](https://github.com/o/r/issues/2)", "o/r#2"),
         ("```\nsome code\n```\nDuplicate of #2", "o/r#2"),
-        ("Is it bad? Yes. Duplicate of #2 and not #3", "o/r#2"),
         ("Duplicate of #1, myself", ""),
     ],
 )
@@ -491,17 +464,13 @@ def test_a_remark_names_all_that_an_issue_duplicates(text: str, named: str) -> N
     [
         "Is this a duplicate of #9?",
         "Possible duplicate of #9",
-        "Could be duplicate of #9 or not",
-        "Please check if this is a duplicate of #9.",
         "Duplicate of #8 or #9",
         "I don't think that it is a\nduplicate of #9",
         "> Duplicate of #9",
         "`Duplicate of #9`",
-        "```\nDuplicate of #9\n```",
         "    Duplicate of #9",
         "<pre>Duplicate of #9</pre>",
         "- [ ] Duplicate of #9",
-        "Duplicate of pull request #9",
     ],
 )
 def test_a_guess_a_question_and_code_are_no_remark(text: str) -> None:
