@@ -11,7 +11,6 @@ from world import (
     DELETE,
     PAIRS,
     REVIEW,
-    REVIEW_HEADING,
     TRUTH,
     Damage,
     content,
@@ -93,12 +92,8 @@ ONLY = f"only/site={CS}/part-00000.parquet"
 
 ARGUMENTS = [
     *_everywhere("train dedup evaluate report export", "a stray word", "unrecognized", ("stray",), 2),
-    *_everywhere("ingest from-dump", "a word that is no dump", "stray: no such file or folder", ("stray",)),
     *_everywhere(ON_RAY, "no output", "--output: ''", ("--output", ""), 2),
-    *_everywhere("train dedup evaluate", "questions of a blank", "--questions: ' '", ("--questions", " "), 2),
-    *_everywhere("train dedup evaluate", "a bucket without a name", "no bucket is named", ("--questions", "s3://"), 2),
     *_everywhere("train dedup evaluate", "a line break in a path", "a\\nb", ("--questions", "a\nb"), 2),
-    *_everywhere("train dedup evaluate", "a path that is not UTF-8", "--questions", ("--questions", "\udcff"), 2),
     *_everywhere("ingest from-dump", "a dump's path with a zero byte", "--dump", ("--dump", "a\0b"), 2),
     *_everywhere(ON_RAY, "a setting without a value", "section.name", ("--set", "x"), 2),
     *_everywhere(
@@ -113,22 +108,14 @@ ARGUMENTS = [
     Case("export", "no such format", "--to: invalid choice: 'svg'", ("--to", "svg"), code=2),
     Case("export", "an output that is there", "out: exists already", OUT),
     Case("export", "an output inside the run", "is inside the run", ("--output", "{world}/runs/fabricated/csv")),
-    Case(
-        "export", "an output below a file", "a file; a folder expected", ("--output", "{world}/truth.tsv/out"), code=5
-    ),
     Case("export", "a map of a run without embeddings", "has no embeddings", ("--to", "embedding-atlas")),
     *_everywhere("dedup from-dump", "a judge required, but none named", "no address", ("--judge-required",), 2),
     *_everywhere("train dedup evaluate from-dump", "GPUs in words", "--gpus: 'two'", ("--gpus", "two"), 2),
-    *_everywhere("train dedup evaluate from-dump", "no number of GPUs", "--gpus: '0'", ("--gpus", "0"), 2),
     Case("train", "fewer GPUs than workers", "each of 2 workers", ("--gpus", "1", "--workers", "2"), code=2),
     Case("train", "no workers", "--workers 0", ("--workers", "0"), code=2),
-    Case("evaluate", "no such table", "--table", ("--table", "x"), code=2),
     Case("dedup", "a recall that is no number", "--min-recall nan", ("--min-recall", "nan"), code=2),
-    Case("dedup", "a recall above 1", "--min-recall 1.5", ("--min-recall", "1.5"), code=2),
     Case("dedup", "a negative cluster", "--max-cluster -1", ("--max-cluster=-1",), code=2),
     Case("dedup", "a change since nothing", "name it with --previous", ("--max-change", "0.5"), code=2),
-    Case("dedup", "an infinite change", "--max-change inf", ("--max-change", "inf"), code=2),
-    Case("dedup", "a share of rows of 2", "--min-rows-share 2.0", (*PREVIOUS, "--min-rows-share=2"), code=2),
     Case("dedup", "rows as nothing had them", "name it with --previous", ("--min-rows-share", "0.5"), code=2),
     *(
         Case("dedup", f"a shard to skip: {path}", f"--skip-shard {path}: no such file", ("--skip-shard", path))
@@ -151,7 +138,6 @@ ARGUMENTS = [
     *_everywhere(ON_RAY, "lines of another kind", "--log", ("--log", "xml"), 2),
     # one that is not there ends the process at once, so tests/jobs/test_bad_input.py has it
     *_everywhere(ON_RAY, "a Ray by a name", "--ray 'nowhere': no address", ("--ray", "nowhere"), 2),
-    *_everywhere("dedup", "a Ray on the web", "--ray 'http://x': no address", ("--ray", "http://x"), 2),
     Case("dedup", "links used somehow", "--known-links", ("--known-links", "somehow"), code=2),
     Case("dedup", "a scope of another name", "neighbours.scope", ("--scope", "component"), code=2),
     Case("dedup", "a scope that ingest did not keep", "--scope column: no question", ("--scope", "column"), code=2),
@@ -197,7 +183,6 @@ DUMPS = [
         "ingest from-dump",
         [
             ("no archive", "a.7z", content("dump/a.7z", b"this is no archive" * 100)),
-            ("an archive of a header only", "a.7z", content("dump/a.7z", b"7z\xbc\xaf\x27\x1c\x00\x04" + b"\xff" * 24)),
         ],
         "--dump",
         "{world}/dump/a.7z",
@@ -215,7 +200,6 @@ DUMPS = [
         "{world}/alone",
     ),
     Case("ingest", "a name of no site", "site", ("--site", "../up"), code=1),
-    Case("ingest", "a site of 200 letters", "site", ("--site", "x" * 200), code=1),
     *_damaged(
         "ingest from-dump",
         [
@@ -286,41 +270,21 @@ _TRUTHS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("truth of nothing", "truth.tsv, line 1: no column", content("truth.tsv", "")),
     ("truth without pairs", "truth.tsv: no planted pairs", content("truth.tsv", _HEADING)),
     ("binary truth", "truth.tsv: not a text in UTF-8", content("truth.tsv", b"\xff\xfe\0\1")),
-    ("truth without a kind", "truth.tsv, line 1: no column", content("truth.tsv", TRUTH.replace("\tkind", "\tsort"))),
     ("zeros before nines", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{_LONG_ID}\tcopy\n")),
-    ("a field of 200 kB", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{'9' * 200_000}\tcopy\n")),
     ("an id in words", "truth.tsv, line 4: 'one'", content("truth.tsv", f"{TRUTH}{CS}\tone\t2\tcopy\n")),
-    ("a line of two columns", "truth.tsv, line 4: 2 columns", content("truth.tsv", f"{TRUTH}{CS}\t1\n")),
 ]
 _PAIR_FILES: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("pairs of nothing", "pairs.tsv: no pairs in it", content("pairs.tsv", "")),
     ("a heading without pairs", "pairs.tsv: no pairs in it", content("pairs.tsv", "left\tright\tlabel\n")),
-    ("binary pairs", "pairs.tsv: not a text in UTF-8", content("pairs.tsv", b"\xff\xfe\0\1")),
-    ("a pair of one", "pairs.tsv, line 4: 1 columns", content("pairs.tsv", f"{PAIRS}{CS}/1\n")),
     ("a label that is none", "pairs.tsv, line 4: label '2'", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/5\t2\n")),
-    ("a question and itself", "paired with itself", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/1\t1\n")),
-    ("a question without a site", "has no site", content("pairs.tsv", f"{PAIRS}1\t2\t1\n")),
-    ("a site that is not there", "site 'x.com'", content("pairs.tsv", f"{PAIRS}x.com/1\tx.com/2\t1\n")),
-    ("a pair's zeros", "is no question id", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/{_LONG_ID}\t1\n")),
 ]
 _REVIEWS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("no verdicts", "review.tsv: no such file", removed("review.tsv")),
-    ("verdicts of nothing", "review.tsv, line 1: no column", content("review.tsv", "")),
-    ("verdicts without a column", "no column 'verdict'", content("review.tsv", REVIEW.replace("\tverdict", "\tword"))),
     ("a verdict that is none", "line 4: verdict 'maybe'", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t4\tmaybe\n")),
-    ("a verdict of three columns", "line 4: 3 columns", content("review.tsv", f"{REVIEW}{CS}\t1\tsame\n")),
-    ("a verdict on one question", "with itself", content("review.tsv", f"{REVIEW_HEADING}{CS}\t1\t{CS}\t1\tsame\n")),
 ]
 FILES = [
     *_damaged("dedup from-dump", _TRUTHS, "--truth", "{world}/truth.tsv"),
     Case("dedup", "truth that is a folder", "links: no such file", ("--truth", "{world}/links")),
-    Case(
-        "dedup",
-        "truth of another archive",
-        "truth.tsv, line 2: site 'x.com'",
-        ("--truth", "{world}/truth.tsv"),
-        content("truth.tsv", TRUTH.replace(CS, "x.com")),
-    ),
     *_damaged("train", _PAIR_FILES, "--pairs", "{world}/pairs.tsv"),
     *_damaged("evaluate", _PAIR_FILES, "--links", "{world}/pairs.tsv"),
     *_everywhere("train", "pairs that are not there", "nowhere.tsv", ("--pairs", "{world}/nowhere.tsv")),
@@ -330,29 +294,14 @@ FILES = [
         [
             ("no prior", "prior.json: no such file", removed("prior.json")),
             ("a prior that is a list", "prior.json: it holds []", content("prior.json", "[]")),
-            ("a prior that is no JSON", "prior.json: not valid JSON", content("prior.json", "{")),
             ("a prior without spreads", "'slope_spread' is missing", entry("prior.json", "slope_spread", DELETE)),
             ("a prior of other features", "made for other features", entry("prior.json", "features", ["x"])),
-            ("a prior of too few numbers", "made for other features", entry("prior.json", "centres", [1.0])),
             ("a prior that is not finite", "'centres.0' is nan", entry("prior.json", "centres", [float("nan")])),
-            ("a prior that divides by 0", "'scales.0' is 0.0", entry("prior.json", "scales", [0.0])),
-            ("a prior in words", "'slope_spread'", entry("prior.json", "slope_spread", "wide")),
-            (
-                "a prior before rerankers",
-                "'reranker' is missing; make it again",
-                entry("prior.json", "reranker", DELETE),
-            ),
             (
                 "a prior of other cosines",
                 "'reranker' was made for other",
                 entry("prior.json", "reranker.features", ["cosine"]),
             ),
-            (
-                "a prior of few coefficients",
-                "'reranker' was made for",
-                entry("prior.json", "reranker.coefficients", [1.0]),
-            ),
-            ("a prior without a tail", "'reranker.tail' is 0.0", entry("prior.json", "reranker.tail", 0.0)),
         ],
         "--set",
         "calibration.prior={world}/prior.json",
@@ -373,10 +322,8 @@ _ENCODERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("no encoder", "encoder: no encoder here", removed("encoder")),
     ("no weights", "model.safetensors: no such file", removed("encoder/model.safetensors")),
     ("no split", "split.parquet: no such file", removed("encoder/split.parquet")),
-    ("a split of text", "split.parquet: not a readable Parquet", content("encoder/split.parquet", "x" * 99)),
     ("a description that is no UTF-8", "encoder.json: not valid JSON", content(ENCODER, b'{"format": "\xff"}')),
     ("a deeply nested description", "encoder.json: not valid JSON", content(ENCODER, NESTED)),
-    ("a description that is a list", "not an encoder of format", content(ENCODER, "[]")),
     ("another format", "not an encoder of format", entry(ENCODER, "format", 99)),
     *(
         (f"a description without {name}", f"encoder.json: '{name}' is missing", entry(ENCODER, name, DELETE))
@@ -393,9 +340,7 @@ _ENCODERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
         ]
     ),
     ("an unknown kind", "encoder.json: setting 'encoder.kind' is 'x'", entry(ENCODER, "settings.encoder.kind", "x")),
-    ("units in words", "encoder.json: setting 'encoder.units'", entry(ENCODER, "settings.encoder.units", "many")),
     ("an unknown setting", "setting 'text.colour'", entry(ENCODER, "settings.text.colour", "red")),
-    ("an unknown section", "setting 'weather'", entry(ENCODER, "settings.weather", {})),
     ("another fingerprint", "are damaged or from different trainings", content("encoder/vocabulary.txt", "a\nb\n")),
     ("weights cut short", "are damaged or from different trainings", cut("encoder/model.safetensors")),
     (
@@ -403,7 +348,6 @@ _ENCODERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
         ("model.safetensors", "words.weight", "not all finite"),
         _set("words.weight", 9, np.nan),
     ),
-    ("an infinite weight", ("model.safetensors", "not all finite"), _set("words.weight", 9, np.inf)),
 ]
 ENCODERS = [
     *_damaged("dedup", _ENCODERS),
@@ -422,7 +366,6 @@ POINTER, METRICS, MANIFEST = (f"runs/{name}.json" for name in ("latest", "fabric
 _POINTERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("a pointer that is a list", "latest.json: it holds []", content(POINTER, "[]")),
     ("a pointer to nothing", "latest.json: 'run_id' is missing", content(POINTER, "{}")),
-    ("a pointer that is no JSON", "latest.json: not valid JSON", content(POINTER, "{")),
     ("a deeply nested pointer", "latest.json: not valid JSON", content(POINTER, NESTED)),
     ("a pointer to elsewhere", "latest.json: 'run_id' is", content(POINTER, '{"run_id": "../../other"}')),
     ("a pointer to a run that is gone", "gone", content(POINTER, '{"run_id": "gone"}')),
@@ -430,31 +373,25 @@ _POINTERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
 _RUNS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("no metrics", "metrics.json: no such file", removed(METRICS)),
     ("metrics that are a list", "metrics.json: it holds []", content(METRICS, "[]")),
-    ("metrics cut short", "metrics.json: not valid JSON", cut(METRICS)),
     ("questions in words", "metrics.json: 'questions' is 'many'", entry(METRICS, "questions", "many")),
     ("measures of links that are a number", "'links' is 3", entry(METRICS, "links", 3)),
     ("no clusters", "clusters: no such table", removed("runs/fabricated/clusters")),
-    ("clusters of text", f"{CLUSTERS}: not a readable Parquet file", content(CLUSTERS, "x" * 99)),
     ("clusters without ids", "column 'cluster_id' is missing", without(CLUSTERS, "cluster_id")),
 ]
 RUNS = [
     *_damaged("dedup", [*_POINTERS, *_RUNS], "--previous", "{world}/runs"),
     *_damaged("report", _POINTERS),
     *_damaged("export", _POINTERS),
-    *_damaged("report", [case for case in _RUNS if case[0] not in ("clusters of text", "clusters without ids")]),
+    *_damaged("report", [case for case in _RUNS if case[0] != "clusters without ids"]),
     *_damaged(
         "report",
         [
             ("clusters of text", "clusters", content(CLUSTERS, "x" * 99)),
             ("no manifest", "no run is here", removed(MANIFEST)),
-            ("a manifest that is a list", "manifest.json: it holds []", content(MANIFEST, "[]")),
             ("a manifest without inputs", "manifest.json: 'inputs' is missing", entry(MANIFEST, "inputs", DELETE)),
-            ("questions that are a number", "'inputs.questions' is 7", entry(MANIFEST, "inputs.questions", 7)),
             ("a stage without a name", "'stages.0.name' is missing", entry(MANIFEST, "stages", [{}])),
-            ("settings that are a list", "config.json: it holds []", content("runs/fabricated/config.json", "[]")),
             ("a run that is not finished", "not finished", removed("runs/fabricated/_SUCCESS")),
             ("no pairs", "pairs: no such table", removed("runs/fabricated/pairs")),
-            ("no statistics", "cluster_stats: no such table", removed("runs/fabricated/cluster_stats")),
         ],
     ),
     Case(
@@ -465,7 +402,6 @@ RUNS = [
         removed("runs/fabricated/_SUCCESS"),
     ),
     Case("dedup", "no earlier run", "no finished run", ("--previous", "{world}/nowhere")),
-    Case("dedup", "an earlier run that is a file", "no finished run", ("--previous", "{world}/truth.tsv")),
 ]
 
 SETTINGS = [  # more wrong values are in tests/settings/test_config.py
@@ -475,12 +411,9 @@ SETTINGS = [  # more wrong values are in tests/settings/test_config.py
             ("clusters.threshold=nan", "finite"),
             ("calibration.precision=80", "at most 1 expected (80 % is 0.8)"),
             ("neighbours.k=1" + "0" * 40, "at most 1,000"),
-            ("neighbours.block_rows=-5", "at least 0"),
             ("neighbours.method=ivf", "'neighbours' has no 'method'"),
             ("neighbours.sites=x.com", "there are no questions of x.com"),
-            ("near_duplicates.threshold=0", "more than 0"),
             ("near_duplicates.permutations=1", "set more permutations"),
-            ("encode.actors=-1", "at least 0"),
             ("text.code=kept", "fixed when the encoder was trained"),
         ],
     ),
@@ -488,14 +421,9 @@ SETTINGS = [  # more wrong values are in tests/settings/test_config.py
         "train",
         [
             ("word_vectors.dimensions=99999999", "at most 16,384"),
-            ("encoder.units=99999999", "at most 16,384"),
-            ("encoder.window=4", "odd"),
             ("encoder.kind=guess", "allowed"),
-            ("encoder.colour=red", "does not read it"),
             ("training.learning_rate=inf", "finite"),
-            ("training.learning_rate=0", "more than 0"),
             ("word_vectors.algorithm=teacher", "'teacher.encoder' is empty"),
-            ("text.language=klingon", "allowed"),
             (f"training.seed={1 << 32}", "at most"),
         ],
     ),

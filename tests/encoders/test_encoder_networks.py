@@ -12,18 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import encoder_twins as twins
 
-from dupq import storage
 from dupq.encoders.bags import Encoded, batch_slices
 from dupq.encoders.encoding import _in_batches, build, encode, network_settings
 from dupq.encoders.protocol import Embedding, Encoder, batches
 from dupq.encoders.saved import Fitness, SavedEncoder, load, save, weights
 from dupq.encoders.word_bag import WordBag
 from dupq.errors import DupqError
-from dupq.neighbours.embeddings import Embeddings, Measure, embeddings_of
+from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.settings.config import Settings
 from dupq.settings.sections import EncoderSettings
-from dupq.stages.embeddings import embeddings_table
-from dupq.text.keys import Sites
 from dupq.text.questions import Vocabulary
 from dupq.text.token_arrays import TokenIds
 from dupq.training.optimisation import TEMPERATURE, distillation
@@ -54,10 +51,14 @@ def small_network(name: str) -> Encoder:
     return network.eval()
 
 
-def forward(network: Encoder, texts: list[list[int]], padding: int = 0) -> Embedding:
+def batch_of(texts: list[list[int]], padding: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     longest = max(map(len, texts)) + padding
     ids = torch.tensor([text + [0] * (longest - len(text)) for text in texts])
-    return network(ids, torch.tensor([len(text) for text in texts]))
+    return ids, torch.tensor([len(text) for text in texts])
+
+
+def forward(network: Encoder, texts: list[list[int]], padding: int = 0) -> Embedding:
+    return network(*batch_of(texts, padding))
 
 
 def rounding(network: Encoder, text: list[int]) -> np.ndarray:
@@ -151,7 +152,7 @@ def test_gradients_of_the_network_and_the_score_are_right(name: str) -> None:
     labels = torch.tensor([1.0, 0.0], dtype=torch.float64)
 
     def whole(*values: torch.Tensor) -> torch.Tensor:
-        actual = torch.func.functional_call(network, dict(zip(names, values, strict=True)), _batch(texts))
+        actual = torch.func.functional_call(network, dict(zip(names, values, strict=True)), batch_of(texts))
         betas = {"betas": values[names.index("betas")]} if "betas" in names else {}
         with mock.patch.dict(network._parameters, betas):
             scores = network.score(actual.rows(0, 2), actual.rows(2, 4))
@@ -160,12 +161,6 @@ def test_gradients_of_the_network_and_the_score_are_right(name: str) -> None:
     parameters = dict(network.named_parameters())
     inputs = [parameters[key].detach().clone().requires_grad_() for key in names]
     assert torch.autograd.gradcheck(whole, inputs, fast_mode=True)
-
-
-def _batch(texts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    longest = max(map(len, texts))
-    ids = torch.tensor([text + [0] * (longest - len(text)) for text in texts])
-    return ids, torch.tensor([len(text) for text in texts])
 
 
 @every_network
@@ -282,27 +277,14 @@ def test_a_saved_network_is_the_same_when_opened(name: str, tmp_path: Path) -> N
     network = small_network(name).float()
     chosen = Settings().changed(encoder=network_settings(NETWORKS[name][0]).to_section())
     words = Vocabulary([f"w{i}" for i in range(WORDS - 2)])
-    save(
-        str(tmp_path),
-        SavedEncoder(network, words, chosen, None, Fitness(questions=9, unknown_words=0.0, bodies_found=None), {}),
-        run_id="r",
-    )
-    opened = load(str(tmp_path))
-    assert opened.settings == chosen
+    fitness = Fitness(questions=9, unknown_words=0.1, bodies_found=None)
+    save(str(tmp_path / "one"), SavedEncoder(network, words, chosen, 0.5, fitness, {"x": 1}), run_id="r")
+    opened = load(str(tmp_path / "one"))
+    save(str(tmp_path / "again"), opened, run_id="r")
+    for file in (tmp_path / "one").iterdir():
+        assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
+    assert (opened.settings, opened.pair_threshold, opened.fitness, opened.metrics) == (chosen, 0.5, fitness, {"x": 1})
     assert opened.network.measure == network.measure
     assert weights(opened.network) == weights(network)
     texts = [np.array([2, 3, 3], np.int32), np.array([1, 9], np.int32)]
     assert same_bits(encode(opened.network, texts, 4), encode(network, texts, 4))
-
-
-@every_network
-def test_embeddings_are_written_and_read_without_loss(name: str, tmp_path: Path) -> None:
-    texts = [np.array(text, np.int32) for text in ([2, 3, 3], [], [9, 1, 2, 5])]
-    sites = Sites(["a", "b"])
-    actual = Embeddings(np.array([3, 9, 2**40], np.int64), *encode(small_network(name).float(), texts, 4))
-    table = embeddings_table(actual, sites)
-    path = str(tmp_path / "part.parquet")
-    storage.write_table(path, table, table.schema)
-    read = embeddings_of(storage.read_table(path), sites, path)
-    assert read.keys.tolist() == actual.keys.tolist()
-    assert same_bits(Encoded(read.vectors, read.words), Encoded(actual.vectors, actual.words))
