@@ -106,14 +106,8 @@ REJECTED: dict[str, tuple[bytes, list[str]]] = {
     "a body over the limit": (body(b"x" * 2_001), ["Body of more than 2,000 bytes"]),
     "a date that is no date": (question(2, CreationDate="yesterday"), ["CreationDate not a date"]),
     "the 30th of February": (question(2, CreationDate="2024-02-30T00:00:00"), ["CreationDate not a date"]),
-    "a date that is in the year 0 elsewhere": (
-        question(2, CreationDate="0001-01-01T00:00:00+01:00"),
-        ["CreationDate not a date"],
-    ),
-    "a date with its zone twice": (
-        question(2, CreationDate="2012-03-06T21:06:05+02:00 UTC"),
-        ["CreationDate not a date"],
-    ),
+    "the year 0 elsewhere": (question(2, CreationDate="0001-01-01T00:00:00+01:00"), ["CreationDate not a date"]),
+    "its zone twice": (question(2, CreationDate="2012-03-06T21:06:05+02:00 UTC"), ["CreationDate not a date"]),
     "a date of 41 characters": (question(2, ClosedDate="1" * 41), ["ClosedDate not a date"]),
     "a score that is no number": (question(2, Score="many"), ["Score not a number"]),
     "a score beyond 32 bits": (question(2, Score=2**31), ["Score not a number"]),
@@ -173,25 +167,14 @@ def test_what_stands_before_the_first_row_is_rejected_too(stray: bytes) -> None:
     assert counts(contents, good=1) == {"rejects": 1}
 
 
-FORBIDDEN_CHARACTERS = {
-    "NUL": b"\x00",
-    "a control character": b"\x08",
-    "a form feed": b"\x0c",
-    "U+FFFE": b"\xef\xbf\xbe",
-    "U+FFFF": b"\xef\xbf\xbf",
-    "NUL as a reference": b"&#0;",
-    "a control character as a reference": b"&#1;",
-    "a control character as a hexadecimal reference": b"&#x0E;",
-    "a control character with zeros": b"&#x000000000000B;",
-    "U+FFFE as a reference": b"&#xFFFE;",
-    "a surrogate as a reference": b"&#xD83D;",
-    "a reference beyond Unicode": b"&#x110000;",
-}
+FORBIDDEN_CHARACTERS = [
+    *(b"\x00", b"\x08", b"\xef\xbf\xbe", b"\xef\xbf\xbf"),  # raw, with U+FFFE and U+FFFF
+    *(b"&#0;", b"&#1;", b"&#x0E;", b"&#x000000000000B;", b"&#xFFFE;", b"&#xD83D;", b"&#x110000;"),
+]
 
 
-@pytest.mark.parametrize("name", FORBIDDEN_CHARACTERS)
-def test_a_character_that_xml_forbids_costs_itself_and_not_the_question(name: str) -> None:
-    character = FORBIDDEN_CHARACTERS[name]
+@pytest.mark.parametrize("character", FORBIDDEN_CHARACTERS)
+def test_a_character_that_xml_forbids_costs_itself_and_not_the_question(character: bytes) -> None:
     clean = body(b"a&#233;\tb&#xD;") + question(4, Title="x", Tags="<a>", Score=7)
     odd = clean.replace(b"\tb", character + b"\tb" + character).replace(b'Score="7"', b'Score="7%b"' % character)
     odd += row(Id=5, PostTypeId=5, Body="x").replace(b"x", character)
@@ -242,11 +225,7 @@ COUNTED: dict[str, tuple[bytes, Format, dict[str, int]]] = {
     "a wiki": (row(Id=2, PostTypeId=5), QUESTIONS, {"other_posts": 1}),
     "a post type that is no number": (row(Id=2, PostTypeId="question"), QUESTIONS, {"other_posts": 1}),
     "an answer with a body over the limit": (answer(2, 1, Body="x" * 3_000), QUESTIONS, {"other_posts": 1}),
-    "both fabricated posts": (
-        question(1000000001) + answer(1000000010, 1000000001),
-        WITH_ANSWERS,
-        {"fabricated": 2},
-    ),
+    "fabricated posts": (question(1000000001) + answer(1000000010, 1), WITH_ANSWERS, {"fabricated": 2}),
     "a question before the fabricated one": (question(1000000000), QUESTIONS, {"questions": 1}),
     "an answer that is asked for": (answer(2, 1), WITH_ANSWERS, {"answers": 1}),
     "an answer without a question": (row(Id=2, PostTypeId=2), WITH_ANSWERS, {"rejects": 1}),
@@ -256,11 +235,9 @@ COUNTED: dict[str, tuple[bytes, Format, dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", COUNTED)
-def test_a_row_that_is_left_out_is_counted_as_what_it_is(name: str) -> None:
-    content, file_format, expected = COUNTED[name]
-
-    assert counts(between_good_rows(content, file_format)) == expected
+def test_a_row_that_is_left_out_is_counted_as_what_it_is() -> None:
+    for name, (content, file_format, expected) in COUNTED.items():
+        assert counts(between_good_rows(content, file_format)) == expected, name
 
 
 def test_of_rows_with_one_id_the_last_counts() -> None:
@@ -275,9 +252,7 @@ def test_of_rows_with_one_id_the_last_counts() -> None:
 
 def test_a_broken_row_does_not_take_the_place_of_a_good_one_with_its_id() -> None:
     contents = between_good_rows(question(2, Title="good") + question(2, Score="x") + b'<row Id="2" broken />\n')
-
     assert contents.tables["questions"].column("title").to_pylist()[1] == "good"
-    assert counts(contents) == {"questions": 1, "rejects": 2}
 
 
 # Links
@@ -307,33 +282,23 @@ REFUSED_DECLARATION = "refused, for dumps have no DOCTYPE or ENTITY declaration"
 CUT_SHORT = "cut short: it does not end with </posts>"
 WIDE = "encoded in UTF-16 or UTF-32; dumps are UTF-8"
 
+UNDECLARED, END = document(body(b"&c;")).removeprefix(DECLARATION), len(document(BEFORE))
+
 REFUSED: dict[str, tuple[bytes, str]] = {
     "a file cut in a row": (document(BEFORE + AFTER)[:-30], CUT_SHORT),
     "a file cut in its last tag": (document(BEFORE)[:-1], CUT_SHORT),
-    "text after the end": (document(BEFORE) + b"x", f"'x' after </posts>, at byte {len(document(BEFORE)):,}"),
+    "text after the end": (document(BEFORE) + b"x", f"'x' after </posts>, at byte {END:,}"),
     "rows behind an empty root": (DECLARATION + b"<posts />" + BEFORE, CUT_SHORT),
-    "NULs behind the end": (
-        document(BEFORE) + b"\n" + b"\0" * 100,
-        f"NUL bytes after </posts>, at byte {len(document(BEFORE)) + 1:,}",
-    ),
-    "NULs in the place of the end, as of a file whose disk was full": (
-        document(BEFORE + AFTER)[:-30] + b"\0" * 100,
-        CUT_SHORT + ", but with NUL bytes",
-    ),
+    "NULs behind the end": (document(BEFORE) + b"\0" * 9, f"NUL bytes after </posts>, at byte {END:,}"),
+    "NULs of a full disk": (document(BEFORE + AFTER)[:-30] + b"\0" * 100, CUT_SHORT + ", but with NUL bytes"),
     "NULs after an empty root": (b"<posts />\0", "NUL bytes after <posts/>, at byte 9"),
-    "entities that grow without bound": (
-        LAUGHS + document(body(b"&c;")).removeprefix(DECLARATION),
-        REFUSED_DECLARATION,
-    ),
-    "a document type of another file": (
-        b'<!DOCTYPE posts SYSTEM "http://127.0.0.1/x.dtd">' + document(BEFORE).removeprefix(DECLARATION),
-        REFUSED_DECLARATION,
-    ),
+    "entities that grow without bound": (LAUGHS + UNDECLARED, REFUSED_DECLARATION),
+    "another file's": (b'<!DOCTYPE posts SYSTEM "http://127.0.0.1/x.dtd">' + UNDECLARED, REFUSED_DECLARATION),
     "UTF-16": (document(BEFORE).decode("utf-8-sig").encode("utf-16"), WIDE),
     "UTF-16 without a mark": (document(BEFORE).decode("utf-8-sig").encode("utf-16-be"), WIDE),
     "another encoding": (
-        document(BEFORE).replace(b"utf-8", b"windows-1252"),
-        "declares the encoding 'windows-1252'; dumps are UTF-8",
+        document(BEFORE).replace(b"utf-8", b"latin1"),
+        "declares the encoding 'latin1'; dumps are UTF-8",
     ),
     "another root": (document(BEFORE, "comments"), NO_DUMP + "<comments>"),
     "links in the place of posts": (document(LINKS_BEFORE, "postlinks"), NO_DUMP + "<postlinks>"),
@@ -342,17 +307,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a table": (b"Id,Title\n1,x\n", NO_DUMP + r"'Id,Title\n1,x\n'"),
     "a comment that does not end": (b"<!-- no end <posts>", NO_DUMP + "'<!-- no end <posts>'"),
     "other bytes": (b"PK\x03\x04\xff\x1b[31m", NO_DUMP + r"'PK\x03\x04\ufffd\x1b[31m'"),
-    "many comments behind the end": (
-        document(BEFORE) + b"<x/>" + b"<!-- a -->" * 10_000,
-        f"'<x/><!-- a --><!-- a --><!-- a --><!-- a' after </posts>, at byte {len(document(BEFORE)):,}",
-    ),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_bad_file_is_refused_by_name(name: str) -> None:
-    content, message = REFUSED[name]
-
+@pytest.mark.parametrize(("content", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_bad_file_is_refused_by_name(content: bytes, message: str) -> None:
     for size in (1, 64, 1 << 24):
         with pytest.raises(DupqError, match=f"^{re.escape(f'a.com/Posts.xml: {message}')}$"):
             read(content, QUESTIONS, size)
@@ -418,6 +377,7 @@ def without(*names: bytes) -> bytes:
     return written
 
 
+MIGRATED = dict.fromkeys(["accepted_answer_id", "score", "owner"])
 DIALECTS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "as dumps are": (WRITTEN, {}),
     "newer tags": (replaced((b"&lt;c++&gt;&lt;graph-theory&gt;", b"|c++|graph-theory|")), {}),
@@ -435,46 +395,25 @@ DIALECTS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "an Id with zeros": (replaced((b' Id="2"', b' Id="002"')), {}),
     "a raw tab, which XML reads as a space": (replaced((b"&#xA;x", b"\tx")), {"body_html": "<p>é</p> x"}),
     "a carriage return by reference": (replaced((b"&#xA;x", b"&#xD;x")), {"body_html": "<p>é</p>\rx"}),
-    "DEL and C1, which XML allows": (
-        replaced((b"&#xA;x", b"\x7f\xc2\x85&#x80;")),
-        {"body_html": "<p>é</p>\x7f\x85\x80"},
-    ),
-    "empty texts": (
-        re.sub(rb' (Title|Body|Tags)="[^"]*"', rb' \1=""', WRITTEN),
-        {"title": "", "body_html": "", "tags": []},
-    ),
+    "DEL and C1": (replaced((b"&#xA;x", b"\x7f\xc2\x85&#x80;")), {"body_html": "<p>é</p>\x7f\x85\x80"}),
+    "no texts": (re.sub(rb' (Title|Body|Tags)="[^"]*"', b"", WRITTEN), {"title": "", "body_html": "", "tags": []}),
     "a deleted owner": (replaced((b'OwnerUserId="5"', b'OwnerDisplayName="user5"')), {"owner": "user5"}),
-    "no owner at all": (without(b"OwnerUserId"), {"owner": None}),
-    "a migrated question": (
-        without(b"AcceptedAnswerId", b"Score", b"ViewCount", b"AnswerCount", b"OwnerUserId"),
-        dict.fromkeys(["accepted_answer_id", "score", "view_count", "answer_count", "owner"]),
-    ),
+    "a migrated question": (without(b"AcceptedAnswerId", b"Score", b"OwnerUserId"), MIGRATED),
     "a date with one digit": (replaced((b".667", b".6")), {"creation_date": MOMENT.replace(microsecond=600_000)}),
     "a date with seven digits": (replaced((b".667", b".6679999")), {}),
     "a date as BigQuery has it": (replaced((b"T19:06:05.667", b" 19:06:05.667000 UTC")), {}),
     "a date of another zone": (replaced((b"T19:06:05.667", b"T21:06:05.667+02:00")), {}),
-    "a date before 1970": (
-        replaced((b"2012-03-06T19:06:05.667", b"1969-12-31T23:59:59.999")),
-        {"creation_date": datetime.datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=datetime.UTC)},
-    ),
-    "numbers at their limits": (
-        replaced((b'"-3"', b'"-2147483648"'), (b'"7"', b'"9223372036854775807"')),
-        {"score": -(2**31), "view_count": 2**63 - 1},
-    ),
-    "empty numbers": (
-        replaced((b'"-3"', b'""'), (b'"7"', b'""'), (b'"2012-03-06T19:06:05"', b'""')),
-        {"score": None, "view_count": None, "closed_date": None},
-    ),
+    "the least score": (replaced((b'"-3"', b'"-2147483648"')), {"score": -(2**31)}),
+    "the most views": (replaced((b'"7"', b'"9223372036854775807"')), {"view_count": 2**63 - 1}),
+    "empty numbers": (replaced((b'"-3"', b'""'), (b'"7"', b'""')), {"score": None, "view_count": None}),
     "a comment behind it": (WRITTEN + b"<!-- all is well -->\n", {}),
     "a processing instruction behind it": (WRITTEN + b"<?php echo 1 ?>\n", {}),
     "empty lines": (b"\n\n" + WRITTEN + b"\r\n \t\n", {}),
 }
 
 
-@pytest.mark.parametrize("name", DIALECTS)
-def test_a_question_in_any_dialect_is_the_same_question(name: str) -> None:
-    written, changes = DIALECTS[name]
-
+@pytest.mark.parametrize(("written", "changes"), DIALECTS.values(), ids=DIALECTS)
+def test_a_question_in_any_dialect_is_the_same_question(written: bytes, changes: dict[str, Any]) -> None:
     contents = between_good_rows(written)
 
     assert contents.tables["questions"].to_pylist()[1] == WHOLE | changes
@@ -496,7 +435,6 @@ def test_dates_of_any_time_zone_are_cut_to_milliseconds(moment: datetime.datetim
         (DECLARATION, b""),
         (DECLARATION, b"\xef\xbb\xbf"),
         (DECLARATION, b"<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>"),
-        (b"\n", b"\r\n"),
         (b"\r\n", b"\n"),
         (b"\r\n", b"\r"),
         (DECLARATION, DECLARATION + b"\n<!-- CC BY-SA > 4.0\n--> <!---->\n"),

@@ -1,33 +1,18 @@
 """Why a measure of a run is missing."""
 
-from typing import Any
-
-import pytest
-
 from dupq.evaluation.measures import not_measured
 
-WHOLE: dict[str, Any] = {
-    "links": {"test_links": 2},
-    "calibration": {"development_sets": 4, "judged_pairs": 0, "prior_sites": ["a", "b"]},
-}
-UNWEIGHED = {"development_sets": 0, "judged_pairs": 0, "prior_sites": ["a", "b"]}
+KNOWN, UNKNOWN = ({"development_sets": sets, "judged_pairs": 0, "prior_sites": ["a", "b"]} for sets in (4, 0))
 
 
-def test_what_was_measured_has_no_reason() -> None:
-    assert not_measured(WHOLE, has_links=True) == {}
-    judged = {**UNWEIGHED, "judged_pairs": 5}
-    assert not_measured({**WHOLE, "calibration": judged}, has_links=True) == {}
-
-
-@pytest.mark.parametrize(
-    ("changed", "has_links", "name", "reason"),
-    [
-        ({"links": None}, False, "links", "the run was given no links"),
-        ({"links": None}, True, "links", "no link is between two questions of the archive"),
-        ({"calibration": UNWEIGHED}, True, "calibration", "of a prior, learned on 2 other sites"),
-    ],
-)
-def test_each_missing_measure_has_its_reason(changed: dict[str, Any], has_links: bool, name: str, reason: str) -> None:
-    found = not_measured(WHOLE | changed, has_links)
-    assert list(found) == [name]
-    assert reason in found[name]
+def test_each_missing_measure_has_its_reason_and_what_was_measured_none() -> None:
+    for links, calibration, has_links, said in (
+        ({"test_links": 2}, KNOWN, True, {}),
+        ({"test_links": 2}, UNKNOWN | {"judged_pairs": 5}, True, {}),
+        (None, KNOWN, False, {"links": "the run was given no links"}),
+        (None, KNOWN, True, {"links": "no link is between two questions of the archive"}),
+        ({"test_links": 2}, UNKNOWN, True, {"calibration": "of a prior, learned on 2 other sites"}),
+    ):
+        found = not_measured({"links": links, "calibration": calibration}, has_links)
+        assert list(found) == list(said)
+        assert all(reason in found[name] for name, reason in said.items())

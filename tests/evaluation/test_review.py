@@ -142,17 +142,6 @@ def test_a_turn_does_not_begin_with_the_largest_stratum() -> None:
     assert 4 <= first_of_turns.sum() <= 16
 
 
-def test_hashes_are_spread_evenly_and_differ_by_order_and_seed() -> None:
-    left, right = np.arange(10_000), np.arange(10_000) + (5 << 48)
-    pairs = np.stack([left, right], axis=1)
-    hashes = sampling.pair_hashes(pairs, 1)
-    assert len(np.unique(np.concatenate([hashes, sampling.pair_hashes(pairs[:, ::-1], 1)]))) == 20_000
-    assert not np.isin(sampling.pair_hashes(pairs, 2), hashes).any()
-    assert np.array_equal(hashes[::-1], sampling.pair_hashes(pairs[::-1], 1))
-    for bit in range(64):
-        assert abs((hashes >> np.uint64(bit) & np.uint64(1)).mean() - 0.5) < 0.03
-
-
 COUNTS = st.lists(st.integers(0, 10**9) | st.integers(0, 3), min_size=100, max_size=100)
 
 
@@ -169,15 +158,6 @@ def test_a_plan_draws_the_number_wanted_and_some_of_each_stratum(
     assert plan.sizes.sum() == counts.sum()
     assert np.array_equal(plan.cells >= 0, counts > 0)
     assert len(plan.sizes) <= 12
-
-
-def test_more_is_drawn_where_verdicts_tell_more() -> None:
-    made = population(1.0)
-    plan, _ = planned(made)
-    shares = plan.drawn / plan.sizes
-    unsure = (plan.probabilities > 0.2) & ~plan.joined
-    assert shares[unsure].min() > 5 * shares[np.argmin(plan.probabilities)]
-    assert plan.drawn[plan.joined].sum() > 0.5 * SAMPLE > SAMPLE * made.joined.mean()
 
 
 def slow_estimates(rows: pa.Table, verdicts: np.ndarray) -> tuple[float, float, float]:

@@ -84,12 +84,8 @@ def test_a_damaged_answer_is_asked_for_again(tmp_path: Path) -> None:
     ("refusal", "line"),
     [
         (Refusal(401), "HTTP 401: the key is not accepted"),
-        (Refusal(403), "HTTP 403: the key may not use this model"),
         (Refusal(404), "HTTP 404: no such address or model"),
-        (Refusal(410), "HTTP 410: the endpoint is gone"),
         (Refusal(429, {"retry-after": "0"}), "HTTP 429: too many requests, or no credit left, after 1 retries"),
-        (Refusal(429), "HTTP 429"),
-        (Refusal(500), "HTTP 500: the server failed"),
         (Refusal(503, {"retry-after": "0"}), "HTTP 503: the server failed"),
         (CUT, "the connection failed or broke off, after 1 retries"),
     ],
@@ -231,11 +227,9 @@ def test_elsewhere_a_key_is_needed_and_nothing_is_sent_without(tmp_path: Path, m
     ("url", "here"),
     [
         ("http://localhost:11434/v1", True),
-        ("http://127.0.0.1:1/v1", True),
         ("http://[::1]:8000/v1", True),
         ("https://api.example.com/v1", False),
         ("http://localhost.example.com/v1", False),
-        ("http://10.0.0.1/v1", False),
     ],
 )
 def test_what_is_on_this_machine(url: str, here: bool) -> None:

@@ -83,7 +83,9 @@ def test_each_link_has_the_same_number_of_negatives_and_its_questions_take_turns
     pairs = np.array([(2 * i, 2 * i + 1) for i in range(links)], np.int64).reshape(-1, 2)
     split = split_links(pairs, SETTINGS)
     actual = with_random_negatives(pairs, np.arange(100), split, negatives, np.random.default_rng(seed))
-    linked = actual.left[actual.labels == 0]
+    linked, drawn = actual.left[actual.labels == 0], actual.right[actual.labels == 0]
+    assert (linked != drawn).all()
+    assert not split.in_one_set(linked, drawn).any()
     counts = np.array([[(linked == question).sum() for question in pair] for pair in pairs.tolist()]).reshape(-1, 2)
     assert counts.sum(axis=1).tolist() == [negatives] * links
     more_of_left = counts[:, 0] - counts[:, 1]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, save
-from dupq.errors import DupqError, SettingError
+from dupq.errors import SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
@@ -119,19 +119,9 @@ def test_the_one_that_ships_knows_words_that_an_archive_lacks() -> None:
     assert scores[0, 1] > scores[1, 2] + 0.2
 
 
-def test_an_encoder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DupqError, match="no encoder here"):
-        check_start(settings_from(str(tmp_path / "none")))
-
-
 def test_a_file_of_vectors_takes_the_place_of_the_encoder_to_go_on_from(tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_text("bread 1 0\noven 0 1\n")
     settings = settings_from("base", f"word_vectors.file={tmp_path}/v.txt", "word_vectors.dimensions=2")
     reader = train_on_texts(table(TITLES), settings)
     assert set(reader.vocabulary.words) == {"bread", "oven", "chain", "zzyzx"}
     assert reader.network.power.item() == 0.5
-
-
-def test_an_archive_of_another_language_is_refused_wherever_a_training_begins() -> None:
-    with pytest.raises(SettingError, match=r"text\.language' is 'german'"):
-        train_on_texts(table(["Brot backen", "Brot"]), settings_from("base", "text.language=german"))
