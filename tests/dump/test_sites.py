@@ -1,19 +1,12 @@
+"""Which sites are found in files and folders, by their names, and what is said of those that cannot be read."""
+
 import warnings
 import zipfile
 from pathlib import Path
 
 import py7zr
 import pytest
-from dump_files import (
-    LINKS,
-    POSTS,
-    noise,
-    upload,
-    with_header_changed,
-    write_archive,
-    write_files,
-    write_parquet,
-)
+from dump_files import LINKS, POSTS, noise, upload, with_header_changed, write_archive, write_files, write_parquet
 
 from dupq.dump.files import DumpSite, Member
 from dupq.dump.sites import find_sites
@@ -22,15 +15,31 @@ from dupq.errors import DupqError, SettingError
 LINK_COLUMNS = ("Id", "PostId", "RelatedPostId", "LinkTypeId", "CreationDate")
 
 
-def sites(*uris: Path | str, site: str | None = None) -> dict[str, tuple[list[str], list[str]]]:
-    """The sources of posts and links by site."""
+def write(folder: Path, *names: str) -> Path:
+    """Files of the kinds that their names say; an archive has both tables, unless its name has one."""
+    for name in names:
+        is_links = "links" in name.lower()
+        if name.endswith(".7z"):
+            tables = {"Posts.xml": POSTS} if "-Posts" in name else {"PostLinks.xml": LINKS}
+            both = {"Posts.xml": POSTS, "PostLinks.xml": LINKS, "Tags.xml": b""}
+            write_archive(folder / name, tables if "-" in name.removesuffix(".com.7z") else both)
+        elif name.endswith(".parquet"):
+            write_parquet(folder, name, **({"columns": LINK_COLUMNS} if is_links else {}))
+        else:
+            write_files(folder, name, content=LINKS if is_links else POSTS)
+    return folder
+
+
+def sites(*uris: Path | str, site: str | None = None) -> dict[str, list[str]]:
+    """The sources of posts, then of links, by site."""
     found, failed, _ = find_sites([str(uri) for uri in uris], site)
     assert failed == []
     assert found == sorted(found, key=lambda dump: dump.site)
-    return {dump.site: ([m.source for m in dump.posts], [m.source for m in dump.links]) for dump in found}
+    return {dump.site: [member.source for member in dump.posts + dump.links] for dump in found}
 
 
-# Members
+def below(folder: Path | str, **sources: str) -> dict[str, list[str]]:
+    return {site.replace("_", "."): [f"{folder}/{name}" for name in names.split()] for site, names in sources.items()}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +47,6 @@ def sites(*uris: Path | str, site: str | None = None) -> dict[str, tuple[list[st
     [
         (Member("/a/Posts.xml"), "xml", None, False),
         (Member("/a/POSTS.XML.GZ"), "xml", "gzip", True),
-        (Member("/a.7z", "Posts.xml"), "xml", None, True),
         (Member("/a.7z", "x.zst/Posts.xml"), "xml", None, True),
         (Member("/a/q.tsv.xz"), "csv", "xz", True),
         (Member("s3://a/q.csv.zst"), "csv", "zstd", True),
@@ -49,40 +57,78 @@ def test_a_member_is_what_its_name_says(member: Member, form: str, compression: 
     assert (member.form, member.compression, member.is_packed) == (form, compression, is_packed)
 
 
-# Archives
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ("deep/er/c_com.7z a_com/Posts.xml a_com/PostLinks.xml.gz a_com/Tags.xml notes.txt q.csv Posts.json", {
+            "a_com": "a_com/Posts.xml a_com/PostLinks.xml.gz",
+            "c_com": "deep/er/c_com.7z/Posts.xml deep/er/c_com.7z/PostLinks.xml",
+        }),
+        ("a-b_com-Posts.7z a-b_com-PostLinks.7z a-b_com-Comments.7z cs.xml", {
+            "a-b_com": "a-b_com-Posts.7z/Posts.xml a-b_com-PostLinks.7z/PostLinks.xml",
+        }),
+        ("a_com-posts.XML.zst a_com-PostLinks.xml.bz2 b_com-Posts.xml b_com-Users.xml", {
+            "a_com": "a_com-posts.XML.zst a_com-PostLinks.xml.bz2",
+            "b_com": "b_com-Posts.xml",
+        }),
+        ("cs/posts/1.parquet cs/posts/0.parquet cs/posts/y=2/0.parquet cs/PostLinks/0.parquet "
+         "t/questions/0.parquet t/answers/0.parquet", {
+            "cs": "cs/posts/0.parquet cs/posts/1.parquet cs/posts/y=2/0.parquet cs/PostLinks/0.parquet",
+            "t": "t/answers/0.parquet t/questions/0.parquet",
+        }),
+        ("questions/site=a_com/x/0.parquet links/site=a_com/0.parquet questions/site=b_com/c_com-Posts.parquet", {
+            "a_com": "questions/site=a_com/x/0.parquet links/site=a_com/0.parquet",
+            "b_com": "questions/site=b_com/c_com-Posts.parquet",
+        }),
+        ("x/c_com-Posts.parquet x/d_com.parquet x/part-0-6c.snappy.parquet", {
+            "c_com": "x/c_com-Posts.parquet",
+            "d_com": "x/d_com.parquet",
+            "x": "x/part-0-6c.snappy.parquet",
+        }),
+    ],
+)  # fmt: skip
+def test_the_sites_of_a_folder_are_told_by_the_names_of_its_files(names: str, expected: dict, tmp_path: Path) -> None:
+    write(tmp_path, *names.replace("_com", ".com").split())
+    sources = {site: names.replace("_com", ".com") for site, names in expected.items()}
+    assert sites(tmp_path) == sites(tmp_path, f"file://{tmp_path}") == below(tmp_path, **sources)
 
 
 @pytest.mark.parametrize(
-    ("names", "posts", "links"),
+    ("named", "others", "expected"),
     [
-        (("Posts.xml", "PostLinks.xml", "Tags.xml"), "Posts.xml", ["PostLinks.xml"]),
-        (("dump/POSTS.XML", "dump/postlinks.xml", "NotPosts.xml", "posts"), "dump/POSTS.XML", ["dump/postlinks.xml"]),
-        (("Posts.xml",), "Posts.xml", []),
+        (
+            "a.com-Posts.7z",
+            "a.com-PostLinks.7z b.com-PostLinks.7z",
+            {"a_com": "{}/Posts.xml a.com-PostLinks.7z/PostLinks.xml"},
+        ),
+        ("a.com-posts.XML.zst", "a.com-PostLinks.xml.bz2 b.com-Posts.xml", {"a_com": "{} a.com-PostLinks.xml.bz2"}),
+        ("cs.XML.xz", "cs-PostLinks.xml", {"cs": "{} cs-PostLinks.xml"}),
+        ("t/Posts.xml.gz", "t/PostLinks.xml", {"t": "{} t/PostLinks.xml"}),
+        ("x/part-0-6c.snappy.parquet", "", {"part-0-6c_snappy": "{}"}),
+        ("posts/x.parquet", "", {"x": "{}"}),
     ],
 )
-@pytest.mark.parametrize("site", ["cs.stackexchange.com", "my-site", "a-b-c"])
-def test_an_archive_is_a_site_called_like_its_file(
-    site: str, names: tuple[str, ...], posts: str, links: list[str], tmp_path: Path
-) -> None:
-    archive = write_archive(tmp_path / f"{site}.7z", dict.fromkeys(names, POSTS))
-
-    assert sites(archive) == {site: ([f"{archive}/{posts}"], [f"{archive}/{name}" for name in links])}
+def test_a_file_that_is_named_brings_its_links(named: str, others: str, expected: dict, tmp_path: Path) -> None:
+    write(tmp_path, named, *others.split())
+    assert sites(tmp_path / named) == below(tmp_path, **{site: of.format(named) for site, of in expected.items()})
 
 
-def test_a_big_site_has_an_archive_for_each_file(tmp_path: Path) -> None:
-    posts = write_archive(tmp_path / "stackoverflow.com-Posts.7z", {"Posts.xml": POSTS})
-    links = write_archive(tmp_path / "stackoverflow.com-postlinks.7z", {"PostLinks.xml": LINKS})
-    (tmp_path / "stackoverflow.com-Comments.7z").write_bytes(b"not needed, so not even opened")
-    expected = {"stackoverflow.com": ([f"{posts}/Posts.xml"], [f"{links}/PostLinks.xml"])}
-
-    assert sites(posts) == sites(tmp_path) == sites(posts, links) == sites(tmp_path, posts) == expected
+def test_a_relative_path_names_its_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(write_files(tmp_path / "travel", "Posts.xml"))
+    assert list(sites("Posts.xml")) == list(sites(".")) == ["travel"]
 
 
-def test_the_links_of_another_site_are_not_taken(tmp_path: Path) -> None:
-    posts = write_archive(tmp_path / "a.com-Posts.7z", {"Posts.xml": POSTS})
-    write_archive(tmp_path / "b.com-PostLinks.7z", {"PostLinks.xml": LINKS})
+def test_tables_are_told_apart_by_what_is_in_them_and_archives_read_in_any_case(tmp_path: Path) -> None:
+    names = ("dump/POSTS.XML", "dump/postlinks.xml", "NotPosts.xml", "posts")
+    archive = write_archive(tmp_path / "a.7z", dict.fromkeys(names, POSTS))
+    folder = write_parquet(tmp_path / "cs", "one.parquet", columns=("id", "posttypeid", "body"))
+    write_parquet(folder, "two.parquet", columns=LINK_COLUMNS)
+    write_parquet(folder, "users.parquet", columns=("Id", "DisplayName", "AboutMe"))
+    expected = below(folder, cs="one.parquet two.parquet") | below(archive, a="dump/POSTS.XML dump/postlinks.xml")
+    assert sites(tmp_path) == expected
 
-    assert sites(posts) == {"a.com": ([f"{posts}/Posts.xml"], [])}
+
+# Archives
 
 
 def test_an_archive_with_two_files_of_one_name_is_refused(tmp_path: Path) -> None:
@@ -123,110 +169,7 @@ def test_an_archive_with_a_password_for_its_header_is_told_and_asks_nobody(tmp_p
         sites(archive)
 
 
-# XML
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_files_are_a_site_called_like_their_folder(suffix: str, tmp_path: Path) -> None:
-    folder = write_files(
-        tmp_path / "travel.stackexchange.com", f"Posts.xml{suffix}", "PostLinks.xml.gz", "Tags.xml", "Users.xml.gz"
-    )
-    expected = {"travel.stackexchange.com": ([f"{folder}/Posts.xml{suffix}"], [f"{folder}/PostLinks.xml.gz"])}
-
-    assert sites(folder) == sites(tmp_path) == sites(folder / f"Posts.xml{suffix}") == expected
-
-
-@pytest.mark.parametrize("suffix", ["", ".zst"])
-def test_files_of_one_table_may_carry_the_site_in_their_name(suffix: str, tmp_path: Path) -> None:
-    write_files(tmp_path, f"a.com-posts.XML{suffix}", "a.com-PostLinks.xml.bz2", "b.com-Posts.xml", "b.com-Users.xml")
-    a = {"a.com": ([f"{tmp_path}/a.com-posts.XML{suffix}"], [f"{tmp_path}/a.com-PostLinks.xml.bz2"])}
-
-    assert sites(tmp_path) == {**a, "b.com": ([f"{tmp_path}/b.com-Posts.xml"], [])}
-    assert sites(tmp_path / f"a.com-posts.XML{suffix}") == a
-
-
-@pytest.mark.parametrize("name", ["cs.xml", "cs.XML.xz"])
-def test_a_file_of_any_name_holds_posts_if_it_is_named(name: str, tmp_path: Path) -> None:
-    write_files(tmp_path, name, "cs-PostLinks.xml")
-
-    assert sites(tmp_path / name) == {"cs": ([f"{tmp_path}/{name}"], [f"{tmp_path}/cs-PostLinks.xml"])}
-
-
-def test_a_relative_path_names_its_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(write_files(tmp_path / "travel", "Posts.xml"))
-
-    assert list(sites("Posts.xml")) == list(sites(".")) == ["travel"]
-
-
-# Parquet conversions
-
-
-def test_parquet_tables_are_told_apart_by_their_columns(tmp_path: Path) -> None:
-    folder = write_parquet(tmp_path / "cs", "one.parquet", columns=("id", "posttypeid", "body"))
-    write_parquet(folder, "two.parquet", columns=LINK_COLUMNS)
-    write_parquet(folder, "users.parquet", columns=("Id", "DisplayName", "AboutMe"))
-    write_parquet(folder, "comments.parquet", columns=("Id", "PostId", "Text"))
-
-    assert sites(folder) == {"cs": ([f"{folder}/one.parquet"], [f"{folder}/two.parquet"])}
-
-
-def test_parts_of_one_table_make_one_site(tmp_path: Path) -> None:
-    write_parquet(tmp_path / "cs" / "posts", "part-1.parquet", "part-0.parquet", "year=2020/part-0.parquet")
-    write_parquet(tmp_path / "cs" / "PostLinks", "part-0.parquet", columns=LINK_COLUMNS)
-    write_parquet(tmp_path / "travel", "questions/0.parquet", "answers/0.parquet")
-    posts = [f"{tmp_path}/cs/posts/{name}.parquet" for name in ("part-0", "part-1", "year=2020/part-0")]
-
-    assert sites(tmp_path) == {
-        "cs": (posts, [f"{tmp_path}/cs/PostLinks/part-0.parquet"]),
-        "travel": ([f"{tmp_path}/travel/{name}/0.parquet" for name in ("answers", "questions")], []),
-    }
-
-
-def test_a_partition_names_the_site(tmp_path: Path) -> None:
-    write_parquet(tmp_path, "questions/site=a.com/x/0.parquet", "answers/site=a.com/x/0.parquet")
-    write_parquet(tmp_path, "questions/site=b.com/cs.stackexchange.com-Posts.parquet")
-    write_parquet(tmp_path, "links/site=a.com/0.parquet", columns=LINK_COLUMNS)
-
-    assert {site: (len(posts), len(links)) for site, (posts, links) in sites(tmp_path).items()} == {
-        "a.com": (2, 1),
-        "b.com": (1, 0),
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "site", "alone"),
-    [
-        ("cs.stackexchange.com-Posts.parquet", "cs.stackexchange.com", "cs.stackexchange.com"),
-        ("cs.stackexchange.com.parquet", "cs.stackexchange.com", "cs.stackexchange.com"),
-        ("part-00000-6c3f.c000.snappy.parquet", "folder", "part-00000-6c3f.c000.snappy"),
-        ("posts/x.parquet", "folder", "x"),
-    ],
-)
-def test_a_parquet_file_in_a_folder_and_by_itself_is_called(name: str, site: str, alone: str, tmp_path: Path) -> None:
-    write_parquet(tmp_path / "folder", name)
-
-    assert list(sites(tmp_path)) == [site]
-    assert list(sites(tmp_path / "folder" / name)) == [alone]
-
-
 # Several
-
-
-def test_a_folder_holds_sites_of_every_form_at_any_depth(tmp_path: Path) -> None:
-    write_archive(tmp_path / "b.com.7z", {"Posts.xml": POSTS})
-    write_archive(tmp_path / "deep" / "er" / "a.com.7z", {"Posts.xml": POSTS})
-    write_archive(tmp_path / "no-dump.7z", {"readme.txt": b"hello"})
-    write_files(tmp_path / "c.com", "Posts.xml", "Users.xml", "notes.txt")
-    write_files(tmp_path / "d.com", "Posts.xml.gz")
-    write_parquet(tmp_path / "e.com", "posts.parquet")
-
-    assert list(sites(tmp_path)) == ["a.com", "b.com", "c.com", "d.com", "e.com"]
-
-
-def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "a" / "a.com.7z", {"Posts.xml": POSTS})
-
-    assert sites(archive, f"file://{archive}", archive.parent, tmp_path) == {"a.com": ([f"{archive}/Posts.xml"], [])}
 
 
 def test_one_name_for_several_sites_is_a_wrong_setting(tmp_path: Path) -> None:
@@ -416,22 +359,20 @@ def test_several_tables_are_several_sites_and_none_can_have_a_name_of_signs(tmp_
 
 
 def test_dumps_and_tables_on_s3_are_found(s3: str, tmp_path: Path) -> None:
-    write_archive(tmp_path / "a.com.7z", {"Posts.xml": POSTS, "PostLinks.xml": LINKS})
-    write_archive(tmp_path / "b.com-Posts.7z", {"Posts.xml": POSTS})
-    write_archive(tmp_path / "b.com-PostLinks.7z", {"PostLinks.xml": LINKS})
-    write_files(tmp_path / "c.com", "Posts.xml", "postlinks.xml.gz")
-    write_parquet(tmp_path / "d.com" / "posts", "0.parquet", "1.parquet")
-    uri = upload(tmp_path, f"{s3}/found")
-    b = {"b.com": ([f"{uri}/b.com-Posts.7z/Posts.xml"], [f"{uri}/b.com-PostLinks.7z/PostLinks.xml"])}
-    c = {"c.com": ([f"{uri}/c.com/Posts.xml"], [f"{uri}/c.com/postlinks.xml.gz"])}
+    names = ("a.com.7z", "b.com-Posts.7z", "b.com-PostLinks.7z", "c.com/Posts.xml", "c.com/postlinks.xml.gz")
+    uri = upload(write(tmp_path, *names, "d.com/posts/0.parquet", "d.com/posts/1.parquet"), f"{s3}/found")
+    named = below(
+        uri,
+        b_com="b.com-Posts.7z/Posts.xml b.com-PostLinks.7z/PostLinks.xml",
+        c_com="c.com/Posts.xml c.com/postlinks.xml.gz",
+    )
+    a, d = (
+        below(uri, a_com="a.com.7z/Posts.xml a.com.7z/PostLinks.xml"),
+        below(uri, d_com="d.com/posts/0.parquet d.com/posts/1.parquet"),
+    )
 
-    assert sites(uri) == {
-        "a.com": ([f"{uri}/a.com.7z/Posts.xml"], [f"{uri}/a.com.7z/PostLinks.xml"]),
-        **b,
-        **c,
-        "d.com": ([f"{uri}/d.com/posts/0.parquet", f"{uri}/d.com/posts/1.parquet"], []),
-    }
-    assert sites(f"{uri}/b.com-Posts.7z", f"{uri}/c.com/Posts.xml") == {**b, **c}
+    assert sites(uri) == a | named | d
+    assert sites(f"{uri}/b.com-Posts.7z", f"{uri}/c.com/Posts.xml") == named
     (site,) = find_sites([upload(write_files(tmp_path / "t", "a.csv", "b.tsv.gz"), f"{s3}/tables/")], "quora").sites
     assert site.posts == (Member(f"{s3}/tables/a.csv"), Member(f"{s3}/tables/b.tsv.gz"))
     with pytest.raises(DupqError, match="s3://dupq/none: no such file or folder"):
