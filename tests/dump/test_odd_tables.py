@@ -110,12 +110,8 @@ def issue(number: int, body: str, repository: str = "") -> dict:
 
 def test_the_links_of_a_row_go_with_it(tmp_path: Path) -> None:
     """An issue in two exports is a repeated id: the last row counts, with what it names."""
-    before = [
-        issue(1, "Duplicate of #2", "o/r"),
-        issue(2, "b", "o/r"),
-        issue(3, "b", "o/r"),
-        issue(4, "Dupe of #2", "o/r"),
-    ]
+    bodies = ["Duplicate of #2", "b", "b", "Dupe of #2"]
+    before = [issue(number, body, "o/r") for number, body in enumerate(bodies, 1)]
     dated = {**issue(4, "Dupe of #3", "o/r"), "createdAt": "some day"}  # a row that is rejected, and so not the last
     after = [issue(1, "Duplicate of #3", "o/r"), dated]
     questions(tmp_path, Columns(), a_json=json.dumps(before), b_json=json.dumps(after))
@@ -163,11 +159,8 @@ def test_all_rows_are_somewhere_and_take_with_them_what_was_made_from_them(form:
     for number, related in duckdb.sql(f"SELECT question_id, related_id FROM {tables['links']}").fetchall():
         name, position = places[number]
         body = rows[name][position - 1]["body"]
-        home = (
-            name + f".{suffix}"
-            if "url" not in (row := rows[name][position - 1])
-            else "/".join(row["url"].split("/")[3:5])
-        )
+        url = rows[name][position - 1].get("url")
+        home = "/".join(url.split("/")[3:5]) if url else f"{name}.{suffix}"
         assert related in {id_number(f"{home}#{other}") for other in re.findall(r"(?:Dup\w+ of|and) #(\d)", body)}
     assert (len(numbers["links"]) > 0) == (form == "issues")
 

@@ -67,11 +67,7 @@ def test_columns_are_those_named_or_the_obvious_ones(names: str, columns: Column
 @pytest.mark.parametrize(
     ("names", "columns", "said"),
     [
-        (
-            "title_body upvoted",
-            Columns(),
-            "which column is the question? name it with --title COLUMN, and its text with",
-        ),
+        ("title_body upvoted", Columns(), "which column is the question? name it with --title COLUMN, and its"),
         ("title question", Columns(), "'title', 'question' may each be the title; say which with --title COLUMN"),
         ("title body text", Columns(), "'text', 'body' may each be the text; say which with --text COLUMN"),
         ("title title", Columns(title="title"), "column 'title' is there 2 times; its columns are 'title', 'title'"),
@@ -98,11 +94,9 @@ def test_a_text_is_html_by_its_name_its_closing_tags_or_what_is_said() -> None:
 
 def test_plain_text_is_escaped_and_its_blank_lines_part_paragraphs(tmp_path: Path) -> None:
     assert as_html("a < b\r\n\r\n \n\nc\nd\n\n") == "<p>a &lt; b</p>\n<p>c\nd</p>"
-    assert (
-        read(tmp_path / "a.csv", "title,body\nt,a<b\n").tables["questions"]["body_html"][0].as_py() == "<p>a&lt;b</p>"
-    )
-    written = "title,body\nt,<p>a</p>\n"
-    assert read(tmp_path / "b.csv", written).tables["questions"]["body_html"][0].as_py() == "<p>a</p>"
+    for written, html in (("a<b", "<p>a&lt;b</p>"), ("<p>a</p>", "<p>a</p>")):
+        found = read(tmp_path / "a.csv", f"title,body\nt,{written}\n").tables["questions"]
+        assert found["body_html"].to_pylist() == [html]
 
 
 @pytest.mark.parametrize(
@@ -244,11 +238,7 @@ def test_tags_lose_what_a_json_list_spells_and_no_text_may_have(tmp_path: Path) 
         ("a.csv", "id,title\n1,a".encode("utf-16"), "encoded in UTF-16 or UTF-32; save it as UTF-8"),
         ("a.json", b"[]", "a list of objects, or one object per line, expected"),
         ("a.csv", b"PK\3\4\x14\0\6\0", "a .zip or a workbook of Excel; rename it to end in .zip, or save it as CSV"),
-        (
-            "a.ndjson",
-            b'{"title": "a"},\n{"title": "b"},\n',
-            "a list of objects, or one object per line, expected; it ha",
-        ),
+        ("a.ndjson", b'{"title": "a"},\n{"title": "b"},\n', "a list of objects, or one object per line, expected; it"),
         ("a.csv", b"title\n" + b"x" * (9 << 20), "line 2 is longer than 8 MiB"),
         ("a.parquet", b"PAR1", "cannot be read ("),
         ("a.json", b'{"columns": ["title"], "index": [0], "data": [["a"]]}', "one object, not a list of them; take"),
@@ -304,18 +294,11 @@ def test_pandas_tables_are_read_or_refused(tmp_path: Path) -> None:
             read(tmp_path / "a.json")
 
 
-@pytest.mark.parametrize("form", ["json", "csv"])
-def test_the_apis_texts_and_dates_are_read_as_it_writes_them(form: str, tmp_path: Path) -> None:
+def test_the_apis_texts_and_dates_are_read_as_it_writes_them(tmp_path: Path) -> None:
     item = {"question_id": 5, "title": "What&#39;s &quot;x&quot; &amp; y?", "is_answered": True, "body": "a &lt; b"}
     item |= {"creation_date": 1_700_000_000, "tags": ["c++"]}
-    path = tmp_path / f"a.{form}"
-    with path.open("w", newline="") as file:
-        if form == "csv":
-            writer = csv.DictWriter(file, list(item))
-            writer.writeheader()
-            writer.writerow(item)
-        else:
-            json.dump({"items": [item], "has_more": True, "quota_max": 300}, file)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"items": [item], "has_more": True, "quota_max": 300}))
     (row,) = read(path).tables["questions"].to_pylist()
     assert (row["question_id"], row["title"], row["tags"]) == (5, 'What\'s "x" & y?', ["c++"])
     assert (row["body_html"], row["creation_date"].timestamp()) == ("a &lt; b", 1_700_000_000)
@@ -409,9 +392,7 @@ def test_a_name_that_looks_like_a_pattern_is_none(tmp_path: Path) -> None:
 
 
 def test_github_issues_lose_their_template_and_keep_labels_and_duplicates(tmp_path: Path) -> None:
-    body = (
-        "<!-- Fill in\nall. -->\n### What happened\n\nIt broke < 5.\n- [x] I searched\n_No response_\n\nDuplicate of #3"
-    )
+    body = "<!-- Fill in\nall. -->\n### What happened\n\nIt broke < 5.\n- [x] I searched\n_No response_\n\nDupe of #3"
     both = {"title": "Crash", "body": body, "labels": [{"name": "bug"}, {"name": "a|b"}]}
     gh = {"number": 7, **both, "createdAt": "2024-01-02T03:04:05Z", "author": {"login": "ann"}}
     gh |= {"url": "https://github.com/o/r/issues/7", "comments": [{"body": "duplicate of #5, I think"}, {"body": None}]}
