@@ -27,20 +27,18 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def endpoint(server: JudgeServer, **changed: Any) -> Endpoint:
-    return Endpoint(
-        **{
-            "url": server.url,
-            "model": "m",
-            "max_tokens": 50,
-            "connections": 4,
-            "key": key_from_environment(),
-            **changed,
-        }
-    )
+    usual = {"url": server.url, "model": "m", "max_tokens": 50, "connections": 4, "key": key_from_environment()}
+    return Endpoint(**usual | changed)
 
 
 def ask(pairs: Sequence[tuple[Asked, Asked]], judge: Endpoint, folder: str) -> Asking:
     return client.ask(pairs, judge, folder, f"{folder}-spent.json")
+
+
+def asked(reply: Any, folder: Path, pairs: Sequence[tuple[Asked, Asked]] = PAIRS) -> Asking:
+    """What comes of asking a server that replies so."""
+    with judge_server(reply) as server:
+        return ask(pairs, endpoint(server), str(folder))
 
 
 def same_of(asking: Asking) -> list[float | None]:
@@ -63,8 +61,7 @@ def test_answers_come_in_the_order_of_the_pairs_and_are_not_asked_for_again(tmp_
 
 
 def test_which_side_covers_the_other_survives_the_store(tmp_path: Path) -> None:
-    with judge_server(lambda call: answer_text(80, covers="A_for_B")) as server:
-        asking = ask(PAIRS, endpoint(server), str(tmp_path))
+    asking = asked(lambda call: answer_text(80, covers="A_for_B"), tmp_path)
     there, back = (known_answers(pairs, "m", str(tmp_path)) for pairs in (PAIRS, [pair[::-1] for pair in PAIRS]))
     assert there == asking.answers
     turned = {"left answers right": "right answers left", "right answers left": "left answers right"}
@@ -92,8 +89,7 @@ def test_a_damaged_answer_is_asked_for_again(tmp_path: Path) -> None:
 )
 def test_a_server_that_fails_for_good_ends_the_asking_with_a_line(refusal: Any, line: str, tmp_path: Path) -> None:
     """What was answered until then is kept."""
-    with judge_server(lambda call: answer_text(70) if call.number < 10 else refusal) as server:
-        asking = ask(PAIRS, endpoint(server), str(tmp_path))
+    asking = asked(lambda call: answer_text(70) if call.number < 10 else refusal, tmp_path)
     assert line in asking.trouble
     assert same_of(asking).count(70) == 10
     assert sum(answer is not None for answer in known_answers(PAIRS, "m", str(tmp_path))) == 10
@@ -102,8 +98,7 @@ def test_a_server_that_fails_for_good_ends_the_asking_with_a_line(refusal: Any, 
 
 @pytest.mark.parametrize("trouble", [Refusal(429, {"retry-after": "0"}), Refusal(503, {"retry-after": "0"}), CUT])
 def test_trouble_that_passes_is_not_seen(trouble: Any, tmp_path: Path) -> None:
-    with judge_server(lambda call: trouble if call.number == 5 else answer_text(70)) as server:
-        asking = ask(PAIRS, endpoint(server), str(tmp_path))
+    asking = asked(lambda call: trouble if call.number == 5 else answer_text(70), tmp_path)
     assert same_of(asking) == [70] * 40
     assert asking.trouble == ""
 
@@ -137,8 +132,7 @@ def test_a_server_that_is_not_there_or_does_not_answer_in_time(tmp_path: Path, m
     ],
 )
 def test_an_answer_that_says_nothing_has_its_reason_and_is_paid(reply: Any, problem: str, tmp_path: Path) -> None:
-    with judge_server(lambda call: reply if number_of(call) % 4 == 3 else answer_text(60)) as server:
-        asking = ask(PAIRS, endpoint(server), str(tmp_path))
+    asking = asked(lambda call: reply if number_of(call) % 4 == 3 else answer_text(60), tmp_path)
     odd = [answer for number, answer in enumerate(asking.answers) if number % 4 == 3]
     assert all(answer is not None and answer.same is None and problem in answer.problem for answer in odd)
     assert same_of(asking).count(60) == 30
@@ -156,8 +150,7 @@ def test_a_server_of_which_no_answer_can_be_used_is_given_up(tmp_path: Path) -> 
 
 def test_html_in_place_of_json_is_no_answer(tmp_path: Path) -> None:
     page = Refusal(200, {"content-type": "text/html"}, b"<html>Sign in</html>")
-    with judge_server(lambda call: page) as server:
-        asking = ask(PAIRS, endpoint(server), str(tmp_path))
+    asking = asked(lambda call: page, tmp_path)
     assert asking.trouble
 
 
@@ -170,9 +163,8 @@ def test_the_budget_is_hard_and_the_likeliest_come_first(
     with judge_server(lambda call: reply_of(answer_text(50), "m", used=(600, 50))) as server:
         most = sum(endpoint(server).most(PAIRS[0]))
         tokens = 20 * 650 + most
-        limits = (
-            {"tokens": tokens} if limit == "tokens" else {"dollars": tokens / 1e6, "price_in": 1.0, "price_out": 1.0}
-        )
+        in_dollars = {"dollars": tokens / 1e6, "price_in": 1.0, "price_out": 1.0}
+        limits = {"tokens": tokens} if limit == "tokens" else in_dollars
         asking = ask(PAIRS, endpoint(server, **limits), str(tmp_path))
     answered = [number for number, answer in enumerate(asking.answers) if answer is not None]
     assert asking.over_budget
@@ -273,8 +265,7 @@ def _rest(judge: Endpoint, folder: str) -> None:
 
 
 def test_an_answer_of_another_model_says_so(tmp_path: Path) -> None:
-    with judge_server(lambda call: reply_of(answer_text(50), "m-2026-11-01")) as server:
-        asking = ask(PAIRS[:2], endpoint(server), str(tmp_path))
+    asking = asked(lambda call: reply_of(answer_text(50), "m-2026-11-01"), tmp_path, PAIRS[:2])
     assert [answer.model for answer in asking.answers if answer] == ["m-2026-11-01"] * 2
     stored = [json.loads(path.read_text()) for path in tmp_path.rglob("*.json")]
     assert {answer["model"] for answer in stored} == {"m-2026-11-01"}
