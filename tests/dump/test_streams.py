@@ -244,27 +244,6 @@ def damaged_archive(folder: Path, size: int = 300_000) -> Path:
     return archive
 
 
-@pytest.mark.parametrize("kept", [100, 200_000])
-def test_an_archive_that_is_cut_short_is_named(kept: int, unpacker: str, tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "a.7z", {"Posts.xml": noise(300_000)})
-    archive.write_bytes(archive.read_bytes()[:kept])
-
-    with pytest.raises(DupqError, match=r"a\.7z: damaged, cut short or no \.7z archive"):
-        read(Member(str(archive), "Posts.xml"))
-
-
-def test_an_archive_with_a_password_is_told_and_asks_nobody(
-    unpacker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = write_archive(tmp_path / "a.7z", {"Posts.xml": POSTS}, password="secret")
-
-    with pytest.raises(DupqError, match=r"a\.7z: has a password"):
-        read(Member(str(archive), "Posts.xml"))
-    monkeypatch.setattr(streams, "read_header", lambda _: {"Posts.xml": len(POSTS)})  # had the header hidden it
-    with pytest.raises(DupqError, match=r"Posts\.xml: damaged"):
-        read(Member(str(archive), "Posts.xml"))
-
-
 # Bombs
 
 

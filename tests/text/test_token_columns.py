@@ -73,25 +73,10 @@ def misaligned(texts: list[str | None], kind: pa.DataType) -> pa.Array:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-@pytest.mark.parametrize(
-    "texts",
-    [
-        [],
-        [""],
-        ["", "", ""],
-        [None],
-        [None, None, "a"],
-        ["ΟΔΟΣ", None, "", "cafe\u0301"],
-        ["a", "b" * 64, ""],
-    ],
-)
+@pytest.mark.parametrize("texts", [[], ["", ""], [None], [None, "a"], ["ΟΔΟΣ", None, "", "cafe\u0301"], ["b" * 64, ""]])
 def test_columns_of_every_shape(texts: list[str | None], kind: pa.DataType) -> None:
     expected = [" ".join(tokens(text or "")) for text in texts]
-    for column in (
-        pa.array(texts, kind),
-        misaligned(texts, kind),
-        pa.chunked_array([pa.array(texts, kind)]).combine_chunks(),
-    ):
+    for column in (pa.array(texts, kind), misaligned(texts, kind)):
         found = token_texts(column)
         found.validate(full=True)
         assert (found.to_pylist(), found.type) == (expected, kind)
