@@ -54,7 +54,9 @@ def plain_question(attributes: dict[str, str]) -> dict[str, Any]:
         "tags": attributes["Tags"][1:-1].split("><") if "Tags" in attributes else [],
         "owner": attributes.get("OwnerUserId", attributes.get("OwnerDisplayName")),
         "content_license": attributes.get("ContentLicense"),
-        **{"own_id": None, "url": None, "scope": []},  # only tables from elsewhere have these
+        "own_id": None,  # only tables from elsewhere have this, and the next two
+        "url": None,
+        "scope": [],
     }
 
 
