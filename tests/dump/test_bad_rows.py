@@ -127,7 +127,6 @@ def test_a_bad_row_is_rejected_with_its_reason_and_costs_no_other() -> None:
     others["a forbidden character behind a row"] = {"questions": 1, "forbidden_characters": 1}
     for name, (bad, reasons) in REJECTED.items():
         contents = between_good_rows(bad)
-
         assert contents.rejects.column("reason").to_pylist() == reasons, name
         assert counts(contents) == {"rejects": len(reasons)} | others.get(name, {}), name
 
@@ -145,9 +144,7 @@ def test_a_reject_says_where_the_bad_row_stands_and_how_it_begins() -> None:
 def test_a_row_of_more_than_8_mib_is_rejected_and_the_parser_takes_all_others() -> None:
     empty = b'<row Id = "2" PostTypeId="5" Body="" />'  # not plain: it is parsed
     longest = empty.replace(b'""', b'"%b"' % (b"x" * (xml_files.MAXIMUM_ROW - len(empty))))
-
     contents = read(document(BEFORE.strip() + longest + longest.replace(b" />", b"  />") + AFTER.strip()), QUESTIONS)
-
     assert contents.rejects.column("reason").to_pylist() == ["longer than 8 MiB"]
     assert counts(contents) == {"other_posts": 1, "rejects": 1}
 
@@ -163,7 +160,6 @@ def test_what_is_outside_values_is_remembered_for_plain_rows_only() -> None:
 @pytest.mark.parametrize("stray", [b"text\n", b'<rw Id="9"/>\n', b"<!-- -->x\n", b"\x00"])
 def test_what_stands_before_the_first_row_is_rejected_too(stray: bytes) -> None:
     contents = every_way(document(stray + BEFORE), QUESTIONS)
-
     assert counts(contents, good=1) == {"rejects": 1}
 
 
@@ -178,10 +174,8 @@ def test_a_character_that_xml_forbids_costs_itself_and_not_the_question(characte
     clean = body(b"a&#233;\tb&#xD;") + question(4, Title="x", Tags="<a>", Score=7)
     odd = clean.replace(b"\tb", character + b"\tb" + character).replace(b'Score="7"', b'Score="7%b"' % character)
     odd += row(Id=5, PostTypeId=5, Body="x").replace(b"x", character)
-
     for change in ((b"", b""), (b" />", b"></row><!-- a -->"), (b'"', b"'")):
         contents = between_good_rows(odd.replace(*change) if change[0] else odd)
-
         assert contents.tables == between_good_rows(clean).tables
         assert counts(contents) == {"questions": 2, "other_posts": 1, "forbidden_characters": 4}
 
@@ -197,7 +191,6 @@ LONGEST = [*((name, b"x" * 65_536, "65,536") for name in TEXTS), ("Tags", b"&amp
 def test_a_text_may_have_so_many_bytes_and_no_more(name: str, content: bytes, most: str) -> None:
     written = b'<row Id="2" PostTypeId="1" %b="%b" />\n'
     rejected = between_good_rows(written % (name.encode(), content + b"x"))
-
     assert counts(between_good_rows(written % (name.encode(), content))) == {"questions": 1}
     assert counts(rejected) == {"rejects": 1}
     assert rejected.rejects.column("reason").to_pylist() == [f"{name} of more than {most} bytes"]
@@ -243,7 +236,6 @@ def test_a_row_that_is_left_out_is_counted_as_what_it_is() -> None:
 def test_of_rows_with_one_id_the_last_counts() -> None:
     same = [question(2, Title=title) for title in ("first", "second", "last")]
     slow = b'<row Id = "2" PostTypeId="1" Title="slowly read" />\n'
-
     for rows, title in ((same, "last"), ([*same, slow], "slowly read"), ([slow, *same], "last")):
         contents = between_good_rows(b"".join(rows))
         assert contents.tables["questions"].column("title").to_pylist() == ["Tom & <Ann>", title, "after"]
@@ -320,7 +312,6 @@ def test_a_bad_file_is_refused_by_name(content: bytes, message: str) -> None:
 @pytest.mark.parametrize("content", [b"<posts></posts>", b"<posts/>", b"<posts />\n", document(b"")])
 def test_a_dump_without_rows_is_a_dump(content: bytes) -> None:
     contents = every_way(content, QUESTIONS)
-
     assert not any(contents.counts.values())
     assert contents.tables["questions"].num_rows == contents.rejects.num_rows == 0
 
@@ -328,7 +319,6 @@ def test_a_dump_without_rows_is_a_dump(content: bytes) -> None:
 @pytest.mark.parametrize("declared", [LAUGHS, OUTER])
 def test_entities_declared_between_rows_are_never_replaced(declared: bytes) -> None:
     contents = between_good_rows(declared + body(b"&a;&c;&e;"))
-
     assert contents.rejects.column("reason").to_pylist() == [OUTSIDE, BROKEN]
     assert contents.counts["questions"] == 2
 
@@ -415,7 +405,6 @@ DIALECTS: dict[str, tuple[bytes, dict[str, Any]]] = {
 @pytest.mark.parametrize(("written", "changes"), DIALECTS.values(), ids=DIALECTS)
 def test_a_question_in_any_dialect_is_the_same_question(written: bytes, changes: dict[str, Any]) -> None:
     contents = between_good_rows(written)
-
     assert contents.tables["questions"].to_pylist()[1] == WHOLE | changes
     assert counts(contents) == {"questions": 1}
 
@@ -446,5 +435,4 @@ def test_files_may_open_and_close_in_any_of_the_usual_ways(old: bytes, new: byte
     content = document(BEFORE + WRITTEN + AFTER)
     changed = content.replace(old, new)
     assert old in content
-
     assert every_way(changed, QUESTIONS).tables == every_way(content, QUESTIONS).tables

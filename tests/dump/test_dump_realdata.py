@@ -113,9 +113,7 @@ def test_a_plain_folder_gives_the_same_tables_as_the_archive_and_as_that_without
 ) -> None:
     archive = shared_data / "dumps" / "cardano.stackexchange.com.7z"
     unpacked(archive, tmp_path / "plain" / "cardano.stackexchange.com")
-
     (packed,), (plain,) = find_sites([str(archive)]).sites, find_sites([str(tmp_path / "plain")]).sites
-
     tables = read_site(packed, tmp_path / "a").tables
     assert read_site(plain, tmp_path / "b").tables == tables
     monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
@@ -133,7 +131,6 @@ def test_a_real_archive_that_was_cut_is_told(
     archive.write_bytes(content[: int(len(content) * share)])
     if not has_program:
         monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
-
     with pytest.raises(DupqError, match="damaged, cut short or no"):
         find_sites([str(archive)])
     with pytest.raises(DupqError, match="damaged, cut short or no"):

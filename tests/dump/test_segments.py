@@ -58,9 +58,7 @@ def test_ranges_are_the_segments_of_the_stream(size: int, at_once: int) -> None:
 def test_odd_rows_are_read_the_same_together_alone_and_in_any_segments(name: str, seed: int) -> None:
     form: Format = FORMATS[name]
     content = document(Mangler(seed, form.root).rows(), form.root)
-
     expected = outcome(lambda: read_slowly(content, form))
-
     assert outcome(lambda: read(content, form)) == expected
     if not isinstance(expected, str):
         assert comparable(read(content, form, 200)) == expected
@@ -98,7 +96,6 @@ def test_a_row_that_reaches_far_into_further_segments_is_one_reject(
 
 def test_a_file_that_is_cut_short_in_a_long_row_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xml_files, "MAXIMUM_ROW", 1_000)
-
     with pytest.raises(DupqError, match=r"cut short: it does not end with </posts>$"):
         read(document(question(1) + question(2, Body="x" * 9_000))[:-2_000], FORMATS["posts"], 100)
 

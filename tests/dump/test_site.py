@@ -35,9 +35,7 @@ def column(tables: SiteTables, name: str) -> list[Any]:
 
 def test_links_are_sorted_and_kept_as_often_as_they_are_there(tmp_path: Path) -> None:
     links = link(9, 2, 3) + link(9, 2, 1) + link(1, 5, 7) + link(9, 1) + link(9, 1)
-
     tables = read(tmp_path, question(1), links)
-
     assert [tuple(values.values())[:3] for values in tables.links.to_pylist()] == [
         (1, 5, "type-7"),
         (9, 1, "duplicate"),
@@ -49,9 +47,7 @@ def test_links_are_sorted_and_kept_as_often_as_they_are_there(tmp_path: Path) ->
 
 def test_answers_are_read_if_asked_for_and_say_which_are_accepted(tmp_path: Path) -> None:
     posts = answer(30, 9, Body="early") + question(9, AcceptedAnswerId=20) + answer(20, 9, Score=4) + answer(20, 9)
-
     tables = read(tmp_path, posts + question(2, AcceptedAnswerId=1), answers=True)
-
     assert tables.tables["answers"].schema == ANSWERS
     assert tables.tables["answers"].to_pylist() == [
         {"answer_id": 20, "question_id": 9, "body_html": "", "score": None, "is_accepted": True},
@@ -94,7 +90,6 @@ def test_every_row_is_counted_once(tmp_path: Path) -> None:
 def test_a_dump_without_questions_is_an_error_that_says_what_it_has(posts: bytes, instead: str, tmp_path: Path) -> None:
     with pytest.raises(DupqError) as caught:
         read(tmp_path, posts)
-
     source = f"{tmp_path}/dump/Posts.xml"
     first, bad = Path(source).read_bytes().find(b"<row"), '<row Id="x" PostTypeId="1" />'
     assert str(caught.value) == f"{source}: no questions in it, only {instead.format(first, source, bad)}"
@@ -133,9 +128,7 @@ def test_tables_do_not_depend_on_segments_ranges_or_shards(
 def test_ranges_reach_to_the_last_row_of_a_file(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SEGMENT_SIZE", 10)
     monkeypatch.setattr(reading, "segments", functools.partial(xml_files.segments, size=10))
-
     tables = read(tmp_path, b"".join(map(question, range(rows))))
-
     assert column(tables, "question_id") == list(range(rows))
 
 
@@ -169,7 +162,6 @@ def account_of(rows: int, **counts: int) -> Account:
 def test_counts_that_do_not_add_up_are_an_error() -> None:
     counts = dict.fromkeys(["questions", "answers", "other_posts", "rejects", "fabricated", "duplicate_ids"], 1)
     assert account_of(6, **counts).totals()["rows"] == 6
-
     with pytest.raises(DupqError, match=r"Posts\.xml: 7 rows are not the sum of questions 1, answers 1, other_posts 1"):
         account_of(7, **counts).totals()
     account = account_of(6, **counts)

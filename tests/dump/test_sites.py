@@ -136,7 +136,6 @@ def test_an_archive_with_two_files_of_one_name_is_refused(tmp_path: Path) -> Non
     with warnings.catch_warnings(action="ignore"), py7zr.SevenZipFile(archive, "w") as packed:
         packed.writestr(b"<posts></posts>", "Posts.xml")
         packed.writestr(b"<posts></posts>", "Posts.xml")
-
     with pytest.raises(DupqError, match=r"all\.7z: holds Posts\.xml twice; expected is one site only"):
         sites(archive)
 
@@ -145,7 +144,6 @@ def test_a_link_in_an_archive_is_no_file_of_it_and_an_empty_one_has_no_dump(tmp_
     (tmp_path / "Posts.xml").symlink_to("/etc/hostname")
     with py7zr.SevenZipFile(tmp_path / "a.7z", "w") as archive:
         archive.write(tmp_path / "Posts.xml", "Posts.xml")
-
     for archive in (tmp_path / "a.7z", write_archive(tmp_path / "empty.7z", {})):
         with pytest.raises(DupqError, match=rf"{archive}: no dump in it"):
             sites(archive)
@@ -164,7 +162,6 @@ def test_an_archive_that_is_cut_short_or_none_is_named(tmp_path: Path) -> None:
 
 def test_an_archive_with_a_password_for_its_header_is_told_and_asks_nobody(tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "a.7z", {"Posts.xml": POSTS}, password="secret", header_encryption=True)
-
     with pytest.raises(DupqError, match=r"a\.7z: has a password"):
         sites(archive)
 
@@ -174,7 +171,6 @@ def test_an_archive_with_a_password_for_its_header_is_told_and_asks_nobody(tmp_p
 
 def test_one_name_for_several_sites_is_a_wrong_setting(tmp_path: Path) -> None:
     write_files(tmp_path, "a.com/Posts.xml", "b.com/Posts.xml")
-
     with pytest.raises(SettingError, match=r"several sites \(a\.com, b\.com\), which cannot all be called 'c\.com'"):
         sites(tmp_path, site="c.com")
 
@@ -207,7 +203,6 @@ def test_a_site_that_is_there_twice_is_refused(first: str, second: str, tmp_path
             write_archive(tmp_path / name, {"Posts.xml": POSTS})
         else:
             (write_parquet if name.endswith(".parquet") else write_files)(tmp_path, name)
-
     for uris in ([tmp_path], [tmp_path / first, tmp_path / second]):
         if "0.parquet" in first + second and len(uris) > 1:
             continue  # a part that is named by itself is called otherwise
@@ -222,7 +217,6 @@ def test_links_without_posts_are_refused(tmp_path: Path) -> None:
     write_archive(tmp_path / "2" / "a.com.7z", {"PostLinks.xml": LINKS})
     write_files(tmp_path / "3" / "a.com", "PostLinks.xml.gz")
     write_parquet(tmp_path / "4" / "a.com", "links.parquet", columns=LINK_COLUMNS)
-
     for folder, missing in {"1": "a.com-Posts.7z", "2": "Posts.xml", "3": "Posts.xml.gz", "4": "Posts"}.items():
         with pytest.raises(DupqError) as caught:
             sites(tmp_path / folder)
@@ -234,7 +228,6 @@ def test_what_has_no_dump_is_named_though_others_have_one(tmp_path: Path) -> Non
     write_files(tmp_path, "bad/Users.xml", "bad/notes.txt", "bad/a.com-Users.xml", content=b"<users/>")
     write_files(tmp_path, "empty/.hidden/Posts.xml")
     write_archive(tmp_path / "bad" / "a-Users.7z", {"Users.xml": b"<users></users>"})
-
     names = ("Users.xml", "notes.txt", "a.com-Users.xml", "a-Users.7z")
     for name in ("empty", "bad", *(f"bad/{name}" for name in names)):
         with pytest.raises(DupqError) as caught:
@@ -279,9 +272,7 @@ def test_a_site_of_which_one_file_is_damaged_is_not_read_without_it(good: str, b
     write_archive(tmp_path / f"b.com-{good}.7z", {f"{good}.xml": POSTS if good == "Posts" else LINKS})
     write_files(tmp_path, f"b.com-{bad}.7z", "a.com/Posts.xml")
     (tmp_path / f"b.com-{bad}.7z").write_bytes(noise(100))
-
     found, failed = failures(tmp_path)
-
     assert found == ["a.com"]
     assert list(failed) == ["b.com"]
     assert f"b.com-{bad}.7z: damaged" in failed["b.com"]
@@ -290,7 +281,6 @@ def test_a_site_of_which_one_file_is_damaged_is_not_read_without_it(good: str, b
 def test_with_a_site_named_nothing_may_fail_and_else_not_all(tmp_path: Path) -> None:
     write_files(tmp_path, "a/Posts.xml")
     write_files(tmp_path, "b.7z", content=noise(100))
-
     with pytest.raises(DupqError, match=r"b\.7z: damaged"):
         failures(tmp_path, site="a.com")
     write_files(tmp_path / "bad", "a.7z", "b.7z", content=noise(100))
@@ -300,9 +290,7 @@ def test_with_a_site_named_nothing_may_fail_and_else_not_all(tmp_path: Path) -> 
 
 def test_files_may_be_left_out_by_how_their_uris_begin(tmp_path: Path) -> None:
     write_files(tmp_path, "a/Posts.xml", "out/b/Posts.xml", "outer/c/Posts.xml")
-
     found, failed, _ = find_sites([str(tmp_path)], left_out=[f"{tmp_path}/out/"])
-
     assert [site.site for site in found] == ["a", "c"]
     assert failed == []
     with pytest.raises(DupqError, match="out: no dump in it"):
@@ -318,9 +306,7 @@ def test_tables_below_a_folder_are_one_site_called_like_it(tmp_path: Path) -> No
     write_files(folder, *names, "README.md", content=b"id,title\n")
     write_parquet(folder, "g.parquet", columns=("question", "answer"))
     expected = tuple(Member(f"{folder}/{name}") for name in sorted([*names, "g.parquet"]))
-
     ((site,), failed, _) = find_sites([str(folder)])
-
     assert failed == []
     assert site == DumpSite("my-faq-2", expected, is_table=True)
     assert [dump.site for dump in find_sites([f"{folder}/d.tsv.xz"]).sites] == ["d"]
@@ -333,23 +319,19 @@ def test_tables_in_a_zip_are_found(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "faq.zip", "w") as archive:
         for name in ("a/q.csv", "b.jsonl", "README", "__MACOSX/._b.jsonl", "c.csv.gz"):
             archive.writestr(name, b"title\n")
-
     (site,) = find_sites([str(tmp_path / "faq.zip")]).sites
-
     assert site.site == "faq"
     assert [member.name for member in site.posts] == ["a/q.csv", "b.jsonl"]
 
 
 def test_tables_beside_a_dump_are_left_alone_unless_columns_are_named(tmp_path: Path) -> None:
     write_files(tmp_path, "a.com/Posts.xml", "notes.csv")
-
     assert [site.site for site in find_sites([str(tmp_path)]).sites] == ["a.com"]
     assert find_sites([str(tmp_path)], "faq", has_columns=True).sites[0].posts == (Member(f"{tmp_path}/notes.csv"),)
 
 
 def test_several_tables_are_several_sites_and_none_can_have_a_name_of_signs(tmp_path: Path) -> None:
     write_files(tmp_path, "a.csv", "b.csv", "123.csv")
-
     assert [site.site for site in find_sites([f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"]).sites] == ["a", "b"]
     with pytest.raises(DupqError, match=r"'123' is no site name .*; give one with --site"):
         find_sites([f"{tmp_path}/123.csv"])
