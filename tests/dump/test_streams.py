@@ -306,18 +306,6 @@ def peak_of_reading(member: Member) -> int:
 # On S3
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_files_on_s3_are_read(suffix: str, s3: str, tmp_path: Path) -> None:
-    content = noise(10_000_000)
-    uri = upload(write_files(tmp_path, f"Posts.xml{suffix}", content=content), f"{s3}/streams")
-    member = Member(f"{uri}/Posts.xml{suffix}")
-    assert read(member) == content
-    with open_member(member) as stream:
-        assert stream.read(1000) == content[:1000]
-        assert 0 < stream.share <= 1
-        assert stream.packed_bytes > 9_000_000
-
-
 def test_an_archive_on_s3_is_read_in_little_memory_and_no_disk(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

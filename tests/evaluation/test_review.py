@@ -203,19 +203,6 @@ def test_a_population_judged_to_its_last_pair_is_certain() -> None:
     assert found.duplicates == (made.same.sum(),) * 3
 
 
-def test_a_stratum_without_verdicts_widens_the_interval() -> None:
-    made = population(1.5)
-    plan, strata = planned(made)
-    rows = sampling.draw(made.pairs, strata, plan, 0)
-    verdicts = judged(made, rows)
-    before = sampling.estimate(rows, verdicts)
-    strata = strata_of(rows)
-    verdicts[strata == strata[rows["joined"].to_numpy()].max()] = UNSURE
-    after = sampling.estimate(rows, verdicts)
-    assert after.precision.upper - after.precision.lower > 1.5 * (before.precision.upper - before.precision.lower)
-    assert after.precision.lower < made.precision < after.precision.upper
-
-
 def test_twenty_verdicts_all_alike_are_not_certain() -> None:
     probabilities = np.full(10_000, 0.99)
     plan, strata = planned(Population(np.zeros((0, 2)), probabilities, probabilities > 0, probabilities > 0), 20)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from dupq.encoders.encoding import network_settings
 from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, save
 from dupq.errors import SettingError
 from dupq.settings import config
@@ -14,7 +15,7 @@ from dupq.settings.config import Settings
 from dupq.tables import TEXTS
 from dupq.text.questions import Vocabulary
 from dupq.training.loop import train_on_texts
-from dupq.training.start import Start, check_start, read_start
+from dupq.training.start import BASE, Start, check_start, read_start, unpack
 from dupq.training.word_vectors import OCCURRENCES, OF_START, make_word_vectors
 
 CNN = ("encoder.kind=word_bag_cnn", "encoder.units=4")
@@ -125,3 +126,17 @@ def test_a_file_of_vectors_takes_the_place_of_the_encoder_to_go_on_from(tmp_path
     reader = train_on_texts(table(TITLES), settings)
     assert set(reader.vocabulary.words) == {"bread", "oven", "chain", "zzyzx"}
     assert reader.network.power.item() == 0.5
+
+
+def test_the_encoder_that_ships_is_small_and_fits_the_default_preset() -> None:
+    content = BASE.read_bytes()
+    assert len(content) <= 5_000_000
+    actual, expected = unpack(content), config.load("dupq")
+    network = network_settings(expected.encoder).network(actual.tensors["words.weight"])
+    shapes = {
+        name: tuple(value.shape) for name, value in network.state_dict().items() if name not in network.archive_weights
+    }
+    assert {name: value.shape for name, value in actual.tensors.items()} == shapes
+    assert len(actual.words) == len(set(actual.words)) > 10_000
+    assert all(np.isfinite(value).all() for value in actual.tensors.values())
+    assert (BASE.parent / "NOTICE.txt").exists()
