@@ -88,16 +88,23 @@ def test_a_reranker_reads_the_title_and_the_beginning_of_the_body() -> None:
     assert "int x;" in reread_texts([""], [body], "kept")[0]
 
 
+def with_files(folder: Path, *names: str) -> Path:
+    model = write_model(folder / "model")
+    for name in names:
+        (model / name).parent.mkdir(exist_ok=True, parents=True)
+        (model / name).write_text("one")
+    return model
+
+
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "1_Pooling/config.json"])
 def test_a_reranker_is_what_its_vectors_depend_on_and_not_what_describes_it(
     file: str, stand_in: None, tmp_path: Path
 ) -> None:
-    model = write_model(tmp_path / "model")
-    for name in ("tokenizer.json", "1_Pooling/config.json", "README.md", "vocab.txt", ".cache/1/config.json"):
-        (model / name).parent.mkdir(exist_ok=True, parents=True)
-        (model / name).write_text("one")
+    model = with_files(
+        tmp_path, "tokenizer.json", "1_Pooling/config.json", "README.md", "vocab.txt", ".cache/config.json"
+    )
     first = reranker_at(str(model), "")
-    for name in ("README.md", "vocab.txt", ".cache/1/config.json"):  # the tokenizer's file holds the vocabulary
+    for name in ("README.md", "vocab.txt", ".cache/config.json"):  # the tokenizer's file holds the vocabulary
         (model / name).write_text("other")
     assert reranker_at(str(model), "") == first
     (model / file).write_text("other")
@@ -107,10 +114,9 @@ def test_a_reranker_is_what_its_vectors_depend_on_and_not_what_describes_it(
 
 
 def test_a_run_copies_what_the_model_is_read_from(stand_in: None, tmp_path: Path) -> None:
-    model = write_model(tmp_path / "model")
-    for name in ("1_Pooling/config.json", "vocab.txt", "onnx/model.onnx", "README.md", ".cache/1/config.json"):
-        (model / name).parent.mkdir(exist_ok=True, parents=True)
-        (model / name).write_text("one")
+    model = with_files(
+        tmp_path, "1_Pooling/config.json", "vocab.txt", "onnx/model.onnx", "README.md", ".cache/config.json"
+    )
     found = files_of(reranker_at(str(model), ""), "copy")
     read = ["1_Pooling/config.json", "model.safetensors", "modules.json", "vocab.txt"]
     assert sorted(file.path for file in found) == [f"copy/{name}" for name in read]

@@ -65,19 +65,10 @@ def test_in_a_language_without_a_list_no_title_denies() -> None:
     assert not any(TitleComparer("finnish").negates(title(text)) for text in ("Ei viisumia", "no", "without", ""))
 
 
-FROM_NICE, FROM_MONACO = "How do I get from Nice to Monaco?", "How do I get from Monaco to Nice?"
-
-
 def test_a_template_lacks_one_telling_word_or_two_in_a_row() -> None:
-    assert sorted(TitleComparer("english").templates(title("Is the tap water safe in Egypt?"))) == [
-        "_ safe egypt",
-        "_ water safe egypt",
-        "tap _ egypt",
-        "tap _ safe egypt",
-        "tap water _",
-        "tap water _ egypt",
-        "tap water safe _",
-    ]
+    found = sorted(TitleComparer("english").templates(title("Is the tap water safe in Egypt?")))
+    assert found[:4] == ["_ safe egypt", "_ water safe egypt", "tap _ egypt", "tap _ safe egypt"]
+    assert found[4:] == ["tap water _", "tap water _ egypt", "tap water safe _"]
 
 
 @pytest.mark.parametrize(
@@ -87,15 +78,13 @@ def test_a_template_lacks_one_telling_word_or_two_in_a_row() -> None:
         ("Free WiFi at the airport", "Free Wi-Fi at the airport", True),
         ("Missing points after my flight", "Points missing after my flight", True),
         ("transit visa UK", "UK transit visa", True),  # a word two places away
-        (FROM_NICE, FROM_MONACO, False),
+        ("How do I get from Nice to Monaco?", "How do I get from Monaco to Nice?", False),
         ("Is tap water safe in Egypt", "Is tap water safe in Hong Kong", False),
         ("knife", "knives", True),
         ("Free WiFi at the airport", "Free Wi-Fi in Paris", False),
     ],
 )
-def test_what_is_only_spelt_otherwise_or_has_two_neighbours_swapped_is_spelt_alike(
-    one: str, other: str, are_spelt_alike: bool
-) -> None:
+def test_what_is_only_spelt_otherwise_or_swapped_is_spelt_alike(one: str, other: str, are_spelt_alike: bool) -> None:
     comparer = TitleComparer("english")
     common = set(comparer.spellings(title(one))) & set(comparer.spellings(title(other)))
     assert bool(common) is are_spelt_alike
