@@ -253,6 +253,9 @@ _PRIORS: Damages = [
     ("a prior without spreads", "'slope_spread' is missing", entry("prior.json", "slope_spread", DELETE)),
     ("a prior of other features", "made for other features", entry("prior.json", "features", ["x"])),
     ("a prior that is not finite", "'centres.0' is nan", entry("prior.json", "centres", [float("nan")])),
+    ("a prior that divides by 0", "'scales.0' is 0.0", entry("prior.json", "scales", [0.0])),
+    ("a prior of few numbers", "made for other features", entry("prior.json", "centres", [1.0])),
+    ("a prior without a tail", "'reranker.tail' is 0.0", entry("prior.json", "reranker.tail", 0.0)),
     ("a prior of other cosines", "was made for other", entry("prior.json", "reranker.features", ["cosine"])),
 ]
 FILES = [
