@@ -38,8 +38,8 @@ def sites(*uris: Path | str, site: str | None = None) -> dict[str, list[str]]:
     return {dump.site: [member.source for member in dump.posts + dump.links] for dump in found}
 
 
-def below(folder: Path | str, **sources: str) -> dict[str, list[str]]:
-    return {site.replace("_", "."): [f"{folder}/{name}" for name in names.split()] for site, names in sources.items()}
+def below(folder: Path | str, sources: dict[str, str]) -> dict[str, list[str]]:
+    return {site: [f"{folder}/{name}" for name in names.split()] for site, names in sources.items()}
 
 
 @pytest.mark.parametrize(
@@ -60,37 +60,36 @@ def test_a_member_is_what_its_name_says(member: Member, form: str, compression: 
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        ("deep/er/c_com.7z a_com/Posts.xml a_com/PostLinks.xml.gz a_com/Tags.xml notes.txt q.csv Posts.json", {
-            "a_com": "a_com/Posts.xml a_com/PostLinks.xml.gz",
-            "c_com": "deep/er/c_com.7z/Posts.xml deep/er/c_com.7z/PostLinks.xml",
+        ("deep/er/c.com.7z a.com/Posts.xml a.com/PostLinks.xml.gz a.com/Tags.xml notes.txt q.csv Posts.json", {
+            "a.com": "a.com/Posts.xml a.com/PostLinks.xml.gz",
+            "c.com": "deep/er/c.com.7z/Posts.xml deep/er/c.com.7z/PostLinks.xml",
         }),
-        ("a-b_com-Posts.7z a-b_com-PostLinks.7z a-b_com-Comments.7z cs.xml", {
-            "a-b_com": "a-b_com-Posts.7z/Posts.xml a-b_com-PostLinks.7z/PostLinks.xml",
+        ("a-b.com-Posts.7z a-b.com-PostLinks.7z a-b.com-Comments.7z cs.xml", {
+            "a-b.com": "a-b.com-Posts.7z/Posts.xml a-b.com-PostLinks.7z/PostLinks.xml",
         }),
-        ("a_com-posts.XML.zst a_com-PostLinks.xml.bz2 b_com-Posts.xml b_com-Users.xml", {
-            "a_com": "a_com-posts.XML.zst a_com-PostLinks.xml.bz2",
-            "b_com": "b_com-Posts.xml",
+        ("a.com-posts.XML.zst a.com-PostLinks.xml.bz2 b.com-Posts.xml b.com-Users.xml", {
+            "a.com": "a.com-posts.XML.zst a.com-PostLinks.xml.bz2",
+            "b.com": "b.com-Posts.xml",
         }),
         ("cs/posts/1.parquet cs/posts/0.parquet cs/posts/y=2/0.parquet cs/PostLinks/0.parquet "
          "t/questions/0.parquet t/answers/0.parquet", {
             "cs": "cs/posts/0.parquet cs/posts/1.parquet cs/posts/y=2/0.parquet cs/PostLinks/0.parquet",
             "t": "t/answers/0.parquet t/questions/0.parquet",
         }),
-        ("questions/site=a_com/x/0.parquet links/site=a_com/0.parquet questions/site=b_com/c_com-Posts.parquet", {
-            "a_com": "questions/site=a_com/x/0.parquet links/site=a_com/0.parquet",
-            "b_com": "questions/site=b_com/c_com-Posts.parquet",
+        ("questions/site=a.com/x/0.parquet links/site=a.com/0.parquet questions/site=b.com/c.com-Posts.parquet", {
+            "a.com": "questions/site=a.com/x/0.parquet links/site=a.com/0.parquet",
+            "b.com": "questions/site=b.com/c.com-Posts.parquet",
         }),
-        ("x/c_com-Posts.parquet x/d_com.parquet x/part-0-6c.snappy.parquet", {
-            "c_com": "x/c_com-Posts.parquet",
-            "d_com": "x/d_com.parquet",
+        ("x/c.com-Posts.parquet x/d.com.parquet x/part-0-6c.snappy.parquet", {
+            "c.com": "x/c.com-Posts.parquet",
+            "d.com": "x/d.com.parquet",
             "x": "x/part-0-6c.snappy.parquet",
         }),
     ],
 )  # fmt: skip
 def test_the_sites_of_a_folder_are_told_by_the_names_of_its_files(names: str, expected: dict, tmp_path: Path) -> None:
-    write(tmp_path, *names.replace("_com", ".com").split())
-    sources = {site: names.replace("_com", ".com") for site, names in expected.items()}
-    assert sites(tmp_path) == sites(tmp_path, f"file://{tmp_path}") == below(tmp_path, **sources)
+    write(tmp_path, *names.split())
+    assert sites(tmp_path) == sites(tmp_path, f"file://{tmp_path}") == below(tmp_path, expected)
 
 
 @pytest.mark.parametrize(
@@ -99,18 +98,18 @@ def test_the_sites_of_a_folder_are_told_by_the_names_of_its_files(names: str, ex
         (
             "a.com-Posts.7z",
             "a.com-PostLinks.7z b.com-PostLinks.7z",
-            {"a_com": "{}/Posts.xml a.com-PostLinks.7z/PostLinks.xml"},
+            {"a.com": "{}/Posts.xml a.com-PostLinks.7z/PostLinks.xml"},
         ),
-        ("a.com-posts.XML.zst", "a.com-PostLinks.xml.bz2 b.com-Posts.xml", {"a_com": "{} a.com-PostLinks.xml.bz2"}),
+        ("a.com-posts.XML.zst", "a.com-PostLinks.xml.bz2 b.com-Posts.xml", {"a.com": "{} a.com-PostLinks.xml.bz2"}),
         ("cs.XML.xz", "cs-PostLinks.xml", {"cs": "{} cs-PostLinks.xml"}),
         ("t/Posts.xml.gz", "t/PostLinks.xml", {"t": "{} t/PostLinks.xml"}),
-        ("x/part-0-6c.snappy.parquet", "", {"part-0-6c_snappy": "{}"}),
+        ("x/part-0-6c.snappy.parquet", "", {"part-0-6c.snappy": "{}"}),
         ("posts/x.parquet", "", {"x": "{}"}),
     ],
 )
 def test_a_file_that_is_named_brings_its_links(named: str, others: str, expected: dict, tmp_path: Path) -> None:
     write(tmp_path, named, *others.split())
-    assert sites(tmp_path / named) == below(tmp_path, **{site: of.format(named) for site, of in expected.items()})
+    assert sites(tmp_path / named) == below(tmp_path, {site: of.format(named) for site, of in expected.items()})
 
 
 def test_a_relative_path_names_its_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,8 +123,8 @@ def test_tables_are_told_apart_by_what_is_in_them_and_archives_read_in_any_case(
     folder = write_parquet(tmp_path / "cs", "one.parquet", columns=("id", "posttypeid", "body"))
     write_parquet(folder, "two.parquet", columns=LINK_COLUMNS)
     write_parquet(folder, "users.parquet", columns=("Id", "DisplayName", "AboutMe"))
-    expected = below(folder, cs="one.parquet two.parquet") | below(archive, a="dump/POSTS.XML dump/postlinks.xml")
-    assert sites(tmp_path) == expected
+    expected = below(tmp_path, {"cs": "cs/one.parquet cs/two.parquet"})
+    assert sites(tmp_path) == expected | below(archive, {"a": "dump/POSTS.XML dump/postlinks.xml"})
 
 
 # Archives
@@ -343,18 +342,15 @@ def test_several_tables_are_several_sites_and_none_can_have_a_name_of_signs(tmp_
 def test_dumps_and_tables_on_s3_are_found(s3: str, tmp_path: Path) -> None:
     names = ("a.com.7z", "b.com-Posts.7z", "b.com-PostLinks.7z", "c.com/Posts.xml", "c.com/postlinks.xml.gz")
     uri = upload(write(tmp_path, *names, "d.com/posts/0.parquet", "d.com/posts/1.parquet"), f"{s3}/found")
-    named = below(
-        uri,
-        b_com="b.com-Posts.7z/Posts.xml b.com-PostLinks.7z/PostLinks.xml",
-        c_com="c.com/Posts.xml c.com/postlinks.xml.gz",
-    )
-    a, d = (
-        below(uri, a_com="a.com.7z/Posts.xml a.com.7z/PostLinks.xml"),
-        below(uri, d_com="d.com/posts/0.parquet d.com/posts/1.parquet"),
-    )
+    named = {"b.com": "b.com-Posts.7z/Posts.xml b.com-PostLinks.7z/PostLinks.xml"}
+    named["c.com"] = "c.com/Posts.xml c.com/postlinks.xml.gz"
+    others = {
+        "a.com": "a.com.7z/Posts.xml a.com.7z/PostLinks.xml",
+        "d.com": "d.com/posts/0.parquet d.com/posts/1.parquet",
+    }
 
-    assert sites(uri) == a | named | d
-    assert sites(f"{uri}/b.com-Posts.7z", f"{uri}/c.com/Posts.xml") == named
+    assert sites(uri) == below(uri, named | others)
+    assert sites(f"{uri}/b.com-Posts.7z", f"{uri}/c.com/Posts.xml") == below(uri, named)
     (site,) = find_sites([upload(write_files(tmp_path / "t", "a.csv", "b.tsv.gz"), f"{s3}/tables/")], "quora").sites
     assert site.posts == (Member(f"{s3}/tables/a.csv"), Member(f"{s3}/tables/b.tsv.gz"))
     with pytest.raises(DupqError, match="s3://dupq/none: no such file or folder"):
