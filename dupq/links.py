@@ -27,7 +27,7 @@ from dupq.text.keys import (
     pairs_among,
     parse_id,
     proper_pairs,
-    tabbed_lines,
+    sheet_lines,
 )
 
 _LABELS = {"1": True, "0": False}
@@ -74,13 +74,13 @@ def check_pairs(uri: str, sites: Sites) -> None:
 
 
 def read_pairs(content: bytes, sites: Sites, uri: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs (int64, shape (m, 2), left < right) of tab-separated lines, and which are duplicates (bool).
+    """Return the pairs (int64, shape (m, 2), left < right) of lines (`sheet_lines`), and which are duplicates (bool).
 
     A line has two questions and a label: 1 (duplicates, the default) or 0. A question is `site/question_id`, or its id
     alone if there is a single site. A first line of names is a heading. Raises DupqError naming `uri` and the line.
     """
     pairs, labels = [], []
-    for index, (location, fields) in enumerate(tabbed_lines(content, uri)):
+    for index, (location, fields) in enumerate(sheet_lines(content, uri)):
         if index == 0 and all(field.isidentifier() for field in fields):  # a heading: ids begin with a digit
             continue
         if len(fields) not in (2, 3):

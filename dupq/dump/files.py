@@ -123,18 +123,11 @@ _OTHER_TABLE = re.compile(rf"(?:.+-)?(?:{'|'.join(sorted(OTHER_TABLES))})\.(?!(?
 _VOLUME = re.compile(r"(?P<whole>.+\.7z)\.\d{2,}")
 _DOWNLOADS = (".part", ".partial", ".filepart", ".aria2", ".crdownload", ".download", ".!qb", ".tmp")
 _TO_DOWNLOAD = re.compile(r".+\.7z|(?:.+-)?post(?:link)?s\.xml(?:\.\w+)?")
-_OTHER_COMPRESSION = re.compile(r"(?:.+-)?post(?:link)?s\.xml\.(?:br|lz|lz4|lzma|lzo|z)")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".rar")
 _WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
-_TABLE = re.compile(r"(?:.+-)?post(?:link)?s\.(?:csv|tsv|parquet)")
 _NAMED_LIKE_A_DUMP = re.compile(r".*(?:\.(?:com|net|org)(?![a-z])|(?<![a-z])post(?:link)?s(?![a-z])).*")
 
-COMMENTS = rb"\s*(?:<!--(?:(?!-->).)*+-->\s*)*+"  # of XML, with the white space around them
-
-_HEAD = 512  # bytes
 _SEVEN_ZIP = b"7z\xbc\xaf\x27\x1c"
-_ZIP_OR_RAR = (b"PK\x03\x04", b"Rar!\x1a\x07")
-_ROOT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>)?" + COMMENTS + rb"<post(?:link)?s[\s>]", re.DOTALL)
 
 
 def passed_over(files: Iterable[str], read: Collection[str]) -> dict[str, str]:
@@ -174,16 +167,10 @@ def _reason(uri: str, existing: Collection[str]) -> str | None:
         return "holds neither Posts.xml nor PostLinks.xml; unpack it if a dump is in it"
     if head.startswith(_SEVEN_ZIP):
         return "a 7z archive by its first bytes; rename it to end in .7z"
-    if _ROOT.match(head):
-        table = "PostLinks" if b"<postlinks" in head else "Posts"
-        return f"a site's {table}.xml by its first bytes; rename it to SITE-{table}.xml"
-    is_archive = head.startswith(_ZIP_OR_RAR) and _NAMED_LIKE_A_DUMP.fullmatch(name)
-    if is_archive or without_compression(name).endswith(_ARCHIVES) or _OTHER_COMPRESSION.fullmatch(name):
+    if without_compression(name).endswith(_ARCHIVES):
         return "packed in a format that is not read; unpack it first"
     if name.endswith(_WORKBOOKS):
         return "a spreadsheet's workbook; save the sheet as CSV (in Excel: CSV UTF-8)"
-    if _TABLE.fullmatch(without_compression(name)):
-        return "a table without a dump's columns; give it alone, with --title and --text"
     return None
 
 
@@ -193,7 +180,7 @@ def _head(uri: str) -> bytes:
         return b""
     try:
         with storage.open_input(uri) as stream:
-            return stream.read(_HEAD)
+            return stream.read(len(_SEVEN_ZIP))
     except (DupqError, OSError):
         return b""
 

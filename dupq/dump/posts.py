@@ -114,7 +114,8 @@ def _column(rows: Sequence[RawAttributes], attribute: str, field: pa.Field, faul
     for index in pc.indices_nonzero(is_long).to_pylist():
         faults.setdefault(index, f"{attribute} of more than {maximum:,} bytes")
     if pa.types.is_list(field.type):
-        return pa.array([split_tags(text or "") for text in texts.to_pylist()], field.type)
+        tags = ([tag for tag in _TAG_SEPARATORS.split(text or "") if tag] for text in texts.to_pylist())
+        return pa.array(list(tags), field.type)
     return texts if field.nullable else texts.fill_null("")
 
 
@@ -172,11 +173,6 @@ def _unescaped(values: Sequence[bytes | None]) -> pa.Array:
     for reference, character in REFERENCES.items():
         texts = pc.replace_substring(texts, reference, character)
     return texts
-
-
-def split_tags(text: str) -> list[str]:
-    """Return the tags in either spelling of the dumps: `<a><b>` or, in newer ones, `|a|b|`."""
-    return [tag for tag in _TAG_SEPARATORS.split(text) if tag]
 
 
 def dump_tags(text: str) -> str:

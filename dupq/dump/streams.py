@@ -3,7 +3,6 @@
 import bz2
 import codecs
 import contextlib
-import fcntl
 import io
 import lzma
 import os
@@ -265,7 +264,6 @@ class _DecodedSource:
 # streamed, and never become paths.
 
 PROGRAMS = ("7zz", "7z", "7za")
-_PIPE_BYTES = 1 << 20  # capacity; with the usual 64 KiB both sides wait for each other
 
 
 def read_header(uri: str) -> dict[str, int]:
@@ -302,7 +300,6 @@ def _from_program(command: list[str], source: str) -> Iterator[io.FileIO]:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages, bufsize=0
         )
         stream = cast(io.FileIO, process.stdout)
-        _widen(stream)
         try:
             yield stream
         finally:
@@ -324,7 +321,6 @@ def _from_py7zr(uri: str, name: str, source: str) -> Iterator[io.FileIO]:
     thread = threading.Thread(target=_unpack, args=(packed, name, sender, failures), daemon=True)
     thread.start()
     stream = io.FileIO(receiver)
-    _widen(stream)
     try:
         yield stream
     finally:
@@ -354,13 +350,6 @@ class _Sink(io.BufferedWriter):
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         return 0
-
-
-def _widen(pipe: io.FileIO) -> None:
-    """Enlarge the pipe, if the system can do that and permits it."""
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _is_drained(stream: io.FileIO) -> bool:

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from lxml import etree
 
-from dupq.dump.files import COMMENTS
 from dupq.dump.posts import REFERENCES, RawAttributes
 from dupq.dump.streams import UnpackedStream
 from dupq.errors import DupqError
@@ -105,8 +104,8 @@ def _next_row(
 OPENING_LIMIT = 1 << 16  # bytes
 WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")  # how UTF-16 and UTF-32 begin
 
-_COMMENTS = re.compile(COMMENTS, re.DOTALL)
-_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>)?" + COMMENTS, re.DOTALL)
+_COMMENTS = re.compile(rb"\s*(?:<!--(?:(?!-->).)*+-->\s*)*+", re.DOTALL)  # with the white space around them
+_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>)?" + _COMMENTS.pattern, re.DOTALL)
 _ENCODING = re.compile(rb"""\sencoding\s*=\s*["']([^"']*)["']""")
 _TAG = re.compile(rb"""<(?P<name>[^\s<>/"'!?][^\s<>/"']*)(?:\s[^<>]*?)?(?P<empty>/?)>""")
 

@@ -25,7 +25,7 @@ from dupq import storage, system
 from dupq.archive import Input, input_files
 from dupq.errors import DupqError
 from dupq.system import require
-from dupq.text.tokens import CODE_END, CODE_START, LINK_MARK, html_to_text
+from dupq.text.tokens import plain_words
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -43,7 +43,6 @@ _WORDS = 64  # words of a body that a reranker reads: docs/decisions.md compares
 _WORD_PIECES = 128  # most word pieces of a question: some languages write no spaces between words
 _CHARACTERS = 16 * _WORD_PIECES  # most characters that are split into word pieces
 _BATCH = {system.CPU: 1, system.GPU: 256}  # a CPU is as fast with 1, and then a vector depends on its own text only
-_MARKS = str.maketrans(dict.fromkeys((LINK_MARK, CODE_START, CODE_END), " "))
 
 
 class Reranker(NamedTuple):
@@ -179,7 +178,7 @@ def load_model(folder: str) -> "SentenceTransformer":
 
 def reread_texts(titles: list[str], bodies: list[str], code: str) -> list[str]:
     """Return the texts that a reranker reads: titles and beginnings of bodies (HTML); `code` as in `html_to_text`."""
-    plain = (html_to_text(body, code).translate(_MARKS).split()[:_WORDS] for body in bodies)
+    plain = (plain_words(body, code)[:_WORDS] for body in bodies)
     return [" ".join([title, *words])[:_CHARACTERS] for title, words in zip(titles, plain, strict=True)]
 
 

@@ -4,8 +4,6 @@ A file is written with empty verdicts and tabs, and is read again after people f
 with commas or semicolons, sort it, and show long ids as 1.5E+14. So each row has a token that says both ids (`token`).
 """
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -15,7 +13,7 @@ import regex
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.text.keys import ID_BITS, Sites, parse_id
+from dupq.text.keys import ID_BITS, Sites, parse_id, sheet_lines
 
 _COLUMNS = ("site", "question_id", "related_id", "kind")
 # Texts that a spreadsheet would run as a formula, also after blanks and invisible characters. They get an apostrophe in
@@ -59,7 +57,7 @@ def sheet_rows(
     The column `optional` comes last, "" if it is missing. The first line names the columns, in any order; others are
     ignored. Raises DupqError naming the wrong line.
     """
-    lines = _lines(content, source)
+    lines = sheet_lines(content, source)
     where, header = next(lines, (f"{source}, line 1", []))
     for name in columns:
         if header.count(name) != 1:
@@ -70,25 +68,6 @@ def sheet_rows(
             raise DupqError(f"{where}: {len(values)} columns; {len(header)} expected, as in line 1")
         fields = dict(zip(reversed(header), reversed(values), strict=True))
         yield where, [fields[name] for name in columns] + ([fields.get(optional, "")] if optional else [])
-
-
-def _lines(content: bytes | str, source: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the location and the fields of each line that is not blank, separated as the first line is.
-
-    Raises DupqError naming `source` for bytes that are not UTF-8, and for a quote that is not closed.
-    """
-    try:
-        text = (content if isinstance(content, str) else content.decode()).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise DupqError(f"{source}: not a text in UTF-8 ({error})") from error
-    separator = max("\t,;", key=text.lstrip("\r\n").partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    try:
-        for fields in reader:
-            if any(map(str.strip, fields)):
-                yield f"{source}, line {reader.line_num}", [field.strip() for field in fields]
-    except csv.Error as error:
-        raise DupqError(f"{source}, line {reader.line_num}: {error}; is a quote closed?") from error
 
 
 def planted_keys(uri: str, sites: Sites) -> dict[str, np.ndarray]:

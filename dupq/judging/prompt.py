@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dupq.text.tokens import CODE_END, CODE_START, LINK_MARK, html_to_text
+from dupq.text.tokens import plain_words
 
 Json: TypeAlias = Mapping[str, Any]
 PROMPT_VERSION = 1
@@ -61,7 +61,6 @@ _WORDS, _CHARACTERS, _TITLE = 80, 600, 300  # of a body; of a body in characters
 _UNSPACED = 300  # characters of a body whose words have no spaces between them
 _LONG_WORDS = 20  # characters of a mean word, from which on words have no spaces
 _DIFFERS = 160  # characters that are kept of the fact
-_MARKS = str.maketrans(dict.fromkeys((LINK_MARK, CODE_START, CODE_END), " "))
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 # answers by which side covers the other, once sides are left and right again
 BOTH, LEFT, RIGHT, NEITHER = "both", "left answers right", "right answers left", "none"
@@ -91,7 +90,7 @@ def asked(title: str, body_html: str, code: str) -> Asked:
 
     Where words have no spaces between them it is 300 characters.
     """
-    words = html_to_text(body_html, code).translate(_MARKS).split()
+    words = plain_words(body_html, code)
     characters = _UNSPACED if words and np.mean([len(word) for word in words]) > _LONG_WORDS else _CHARACTERS
     return Asked(" ".join(title.split())[:_TITLE], " ".join(words[:_WORDS])[:characters])
 

@@ -4,6 +4,8 @@ The upper 15 bits hold the site's index in the run's sorted list of sites, the l
 `(site, question_id)` does.
 """
 
+import csv
+import io
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -152,18 +154,24 @@ def sample_by_hash(keys: np.ndarray, most: int) -> np.ndarray:
     return keys if len(keys) <= most else np.sort(keys[np.argpartition(key_hashes(keys), most)[:most]])
 
 
-def tabbed_lines(content: bytes | str, source: str) -> Iterator[tuple[str, list[str]]]:
+def sheet_lines(content: bytes | str, source: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the location, for messages, and the fields of each line that is not blank.
 
-    Raises DupqError naming `source` for bytes that are not UTF-8.
+    Tabs, commas or semicolons separate them, as in the first line. Raises DupqError naming `source` for bytes that are
+    not UTF-8, and for a quote that is not closed.
     """
     try:
-        text = content if isinstance(content, str) else content.decode()
+        text = (content if isinstance(content, str) else content.decode()).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise DupqError(f"{source}: not a text in UTF-8 ({error})") from error
-    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-        if line.strip():
-            yield f"{source}, line {number}", [field.strip() for field in line.split("\t")]
+    separator = max("\t,;", key=text.lstrip("\r\n").partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    try:
+        for fields in reader:
+            if any(map(str.strip, fields)):
+                yield f"{source}, line {reader.line_num}", [field.strip() for field in fields]
+    except csv.Error as error:
+        raise DupqError(f"{source}, line {reader.line_num}: {error}; is a quote closed?") from error
 
 
 def parse_id(text: str, where: str) -> int:

@@ -32,6 +32,7 @@ _CODE = "pre:not(pre *, code *), code:not(pre *, code *)"  # that is in no other
 _MARKS = regex.compile(
     f"[{LINK_MARK}{CODE_START}{CODE_END}]|&#(?:0*5734[4-6](?![0-9])|[xX]0*[eE]00[0-2](?![0-9A-Fa-f]));?"
 )
+_NO_MARKS = str.maketrans(dict.fromkeys((LINK_MARK, CODE_START, CODE_END), " "))
 _NOTE = regex.compile(
     r"\s*(?:possible\s+duplicates?|duplicates?|posible\s+duplicado|possível\s+duplicat[ao]"
     r"|возможный\s+дубликат|重複の可能性)(?:\s+of)?\s*[:：]",
@@ -87,6 +88,11 @@ def html_to_text(html: str, code: str) -> str:
     for node in tree.css("img, script, style"):
         node.decompose()
     return tree.body.text(separator=" ")
+
+
+def plain_words(html: str, code: str) -> list[str]:
+    """Return the words of `html_to_text` as they are written, without its marks."""
+    return html_to_text(html, code).translate(_NO_MARKS).split()
 
 
 def without_notes(html: str) -> str:

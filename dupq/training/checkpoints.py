@@ -63,7 +63,9 @@ class Checkpoints:
 
     def save(self, network: torch.nn.Module, optimizer: Optimizer | None, curve: list[Epoch]) -> None:
         """Replace the checkpoint by the state after the curve's last epoch, if it is time."""
-        trained = trained_tensors(network)
+        fixed = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
+        states = network.state_dict()
+        trained = {name: tensor.detach().cpu().numpy() for name, tensor in states.items() if name not in fixed}
         is_best = best_epoch(curve) == len(curve)
         if is_best:
             self._best = {name: tensor.copy() for name, tensor in trained.items()}
@@ -106,12 +108,6 @@ class Checkpoints:
     def restore_best(self, network: torch.nn.Module) -> None:
         """Load the weights of the best epoch, saved or resumed, into the network."""
         _restore(network, self._best)
-
-
-def trained_tensors(network: torch.nn.Module) -> dict[str, np.ndarray]:
-    """Return the tensors of a network that training changes: all but frozen ones, such as fixed word vectors."""
-    fixed = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
-    return {name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items() if name not in fixed}
 
 
 def _restore(network: torch.nn.Module, tensors: dict[str, np.ndarray]) -> None:

@@ -11,7 +11,6 @@ from world import (
     DELETE,
     PAIRS,
     REVIEW,
-    REVIEW_HEADING,
     TRUTH,
     Damage,
     content,
@@ -23,6 +22,8 @@ from world import (
     with_values,
     without,
 )
+
+Damages = list[tuple[str, str | tuple[str, ...], Damage]]  # each with its name and words of the line
 
 
 class Case(NamedTuple):
@@ -69,7 +70,7 @@ def _everywhere(jobs: str, name: str, said: str, arguments: tuple[str, ...], cod
     return [Case(job, name, said, arguments, code=code) for job in jobs.split()]
 
 
-def _damaged(jobs: str, damages: list[tuple[str, str | tuple[str, ...], Damage]], *arguments: str) -> list[Case]:
+def _damaged(jobs: str, damages: Damages, *arguments: str) -> list[Case]:
     return [Case(job, name, said, arguments, damage) for job in jobs.split() for name, said, damage in damages]
 
 
@@ -93,46 +94,28 @@ ONLY = f"only/site={CS}/part-00000.parquet"
 
 ARGUMENTS = [
     *_everywhere("train dedup evaluate report export", "a stray word", "unrecognized", ("stray",), 2),
-    *_everywhere("ingest from-dump", "a word that is no dump", "stray: no such file or folder", ("stray",)),
     *_everywhere(ON_RAY, "no output", "--output: ''", ("--output", ""), 2),
-    *_everywhere("train dedup evaluate", "questions of a blank", "--questions: ' '", ("--questions", " "), 2),
-    *_everywhere("train dedup evaluate", "a bucket without a name", "no bucket is named", ("--questions", "s3://"), 2),
     *_everywhere("train dedup evaluate", "a line break in a path", "a\\nb", ("--questions", "a\nb"), 2),
-    *_everywhere("train dedup evaluate", "a path that is not UTF-8", "--questions", ("--questions", "\udcff"), 2),
     *_everywhere("ingest from-dump", "a dump's path with a zero byte", "--dump", ("--dump", "a\0b"), 2),
     *_everywhere(ON_RAY, "a setting without a value", "section.name", ("--set", "x"), 2),
-    *_everywhere(
-        ON_RAY,
-        "an output that is a file",
-        "truth.tsv: a file; a folder expected",
-        ("--output", "{world}/truth.tsv"),
-        5,
-    ),
+    *_everywhere(ON_RAY, "an output that is a file", "truth.tsv: a file; a", ("--output", "{world}/truth.tsv"), 5),
     Case("report", "a path that is no run", "no run is here", ("--run", "{world}/questions")),
     Case("export", "a path that is no run", "no run is here", ("--run", "{world}/questions")),
     Case("export", "no such format", "--to: invalid choice: 'svg'", ("--to", "svg"), code=2),
     Case("export", "an output that is there", "out: exists already", OUT),
     Case("export", "an output inside the run", "is inside the run", ("--output", "{world}/runs/fabricated/csv")),
-    Case(
-        "export", "an output below a file", "a file; a folder expected", ("--output", "{world}/truth.tsv/out"), code=5
-    ),
     Case("export", "a map of a run without embeddings", "has no embeddings", ("--to", "embedding-atlas")),
     *_everywhere("dedup from-dump", "a judge required, but none named", "no address", ("--judge-required",), 2),
     *_everywhere("train dedup evaluate from-dump", "GPUs in words", "--gpus: 'two'", ("--gpus", "two"), 2),
-    *_everywhere("train dedup evaluate from-dump", "no number of GPUs", "--gpus: '0'", ("--gpus", "0"), 2),
     Case("train", "fewer GPUs than workers", "each of 2 workers", ("--gpus", "1", "--workers", "2"), code=2),
     Case("train", "no workers", "--workers 0", ("--workers", "0"), code=2),
-    Case("evaluate", "no such table", "--table", ("--table", "x"), code=2),
     Case("dedup", "a recall that is no number", "--min-recall nan", ("--min-recall", "nan"), code=2),
-    Case("dedup", "a recall above 1", "--min-recall 1.5", ("--min-recall", "1.5"), code=2),
     Case("dedup", "a negative cluster", "--max-cluster -1", ("--max-cluster=-1",), code=2),
     Case("dedup", "a change since nothing", "name it with --previous", ("--max-change", "0.5"), code=2),
-    Case("dedup", "an infinite change", "--max-change inf", ("--max-change", "inf"), code=2),
-    Case("dedup", "a share of rows of 2", "--min-rows-share 2.0", (*PREVIOUS, "--min-rows-share=2"), code=2),
     Case("dedup", "rows as nothing had them", "name it with --previous", ("--min-rows-share", "0.5"), code=2),
     *(
         Case("dedup", f"a shard to skip: {path}", f"--skip-shard {path}: no such file", ("--skip-shard", path))
-        for path in (f"site={CS}", f"../{SHARD}", "*", "")
+        for path in (f"../{SHARD}", "")
     ),
     Case(
         "dedup",
@@ -151,7 +134,6 @@ ARGUMENTS = [
     *_everywhere(ON_RAY, "lines of another kind", "--log", ("--log", "xml"), 2),
     # one that is not there ends the process at once, so tests/jobs/test_bad_input.py has it
     *_everywhere(ON_RAY, "a Ray by a name", "--ray 'nowhere': no address", ("--ray", "nowhere"), 2),
-    *_everywhere("dedup", "a Ray on the web", "--ray 'http://x': no address", ("--ray", "http://x"), 2),
     Case("dedup", "links used somehow", "--known-links", ("--known-links", "somehow"), code=2),
     Case("dedup", "a scope of another name", "neighbours.scope", ("--scope", "component"), code=2),
     Case("dedup", "a scope that ingest did not keep", "--scope column: no question", ("--scope", "column"), code=2),
@@ -168,65 +150,37 @@ RUNS_BELOW = [
     *(Case(job, name, said, (option, given), code=2) for job, option in OF_RUNS for name, said, given in _NO_URIS),
     *(Case(job, "a stray word", "unrecognized", ("stray",), code=2) for job, _ in OF_RUNS),
     *(Case(job, "lines as JSON", "--log", ("--log", "json"), code=2) for job, _ in OF_RUNS),
-    *(
-        Case(job, "a folder without runs", "questions: no run", (option, "{world}/questions"))
-        for job, option in OF_RUNS
-    ),
+    *(Case(job, "no run in it", "questions: no run", (option, "{world}/questions")) for job, option in OF_RUNS),
     *(Case(job, "no folder", "nowhere: no run", (option, "{world}/nowhere")) for job, option in OF_RUNS),
     *(Case(job, "a file", "truth.tsv: a file; a folder of runs", (opt, "{world}/truth.tsv")) for job, opt in OF_RUNS),
-    *(
-        Case("prune", f"{option} {count}", option, (f"{option}={count}",), code=2)
-        for option, counts in {
-            "--keep": ["0", "1.5", "many", ""],
-            "--keep-monthly": ["-1"],
-        }.items()
-        for count in counts
-    ),
+    *(Case("prune", f"--keep {count}", "--keep", (f"--keep={count}",), code=2) for count in ("0", "1.5", "")),
+    Case("prune", "--keep-monthly -1", "--keep-monthly", ("--keep-monthly=-1",), code=2),
     Case("prune", "an encoder without a name", "--encoder", ("--encoder", ""), code=2),
 ]
 
+_ARCHIVES: Damages = [
+    ("an empty archive", "a.7z", content("dump/a.7z", b"")),
+    ("no archive", "a.7z", content("dump/a.7z", b"this is no archive" * 100)),
+]
+_NO_PARQUET: Damages = [("no Parquet", "a.parquet", content("dump/a.parquet", b"PAR1" * 9))]
+_ALONE: Damages = [("links alone", "PostLinks.xml", content("alone/x.example.com/PostLinks.xml", "<postlinks/>"))]
+_MARKS: Damages = [
+    ("a mark that is a list", "bread.example.com.json: it holds []", content(MARK, "[]")),
+    ("a mark without counts", "'counts' is missing", content(MARK, '{"made_from": {}, "tables": {}}')),
+]
 DUMPS = [
     *_everywhere("ingest from-dump", "a missing dump", "no.7z: no such file or folder", ("--dump", "{world}/no.7z")),
     *_everywhere("ingest from-dump", "a name of 300 characters", LONG, ("--dump", "{world}/" + LONG)),
     *_everywhere("ingest from-dump", "a folder without a dump", "its fields are", ("--dump", "{world}/encoder")),
     *_everywhere("ingest from-dump", "no such column", "'x' is missing", (*_TABLE, "--title=x")),
-    *_damaged(
-        "ingest from-dump", [("an empty archive", "a.7z", content("dump/a.7z", b""))], "--dump", "{world}/dump/a.7z"
-    ),
-    *_damaged(
-        "ingest from-dump",
-        [
-            ("no archive", "a.7z", content("dump/a.7z", b"this is no archive" * 100)),
-            ("an archive of a header only", "a.7z", content("dump/a.7z", b"7z\xbc\xaf\x27\x1c\x00\x04" + b"\xff" * 24)),
-        ],
-        "--dump",
-        "{world}/dump/a.7z",
-    ),
-    *_damaged(
-        "ingest",
-        [("no Parquet", "a.parquet", content("dump/a.parquet", b"PAR1" * 9))],
-        "--dump",
-        "{world}/dump/a.parquet",
-    ),
-    *_damaged(
-        "ingest",
-        [("links without their posts", "PostLinks.xml", content("alone/x.example.com/PostLinks.xml", "<postlinks/>"))],
-        "--dump",
-        "{world}/alone",
-    ),
+    *_damaged("ingest from-dump", _ARCHIVES, "--dump", "{world}/dump/a.7z"),
+    *_damaged("ingest", _NO_PARQUET, "--dump", "{world}/dump/a.parquet"),
+    *_damaged("ingest", _ALONE, "--dump", "{world}/alone"),
     Case("ingest", "a name of no site", "site", ("--site", "../up"), code=1),
-    Case("ingest", "a site of 200 letters", "site", ("--site", "x" * 200), code=1),
-    *_damaged(
-        "ingest from-dump",
-        [
-            ("a mark that is a list", "bread.example.com.json: it holds []", content(MARK, "[]")),
-            ("a mark that is no JSON", "bread.example.com.json: not valid JSON", content(MARK, "{")),
-            ("a mark without counts", "'counts' is missing", content(MARK, '{"made_from": {}, "tables": {}}')),
-        ],
-    ),
+    *_damaged("ingest from-dump", _MARKS),
 ]
 
-_TABLES: list[tuple[str, str | tuple[str, ...], Damage]] = [
+_TABLES: Damages = [
     ("no questions", "questions: no question tables here", removed("questions")),
     ("questions that are a file", "questions: a file; the folder", content("questions", "x")),
     ("questions outside a site", "is in no site=NAME folder", content("questions/part.parquet", "x")),
@@ -237,7 +191,7 @@ _TABLES: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("a question without an id", "'question_id' has 1 empty", with_values(SHARD, "question_id", [None])),
     ("a negative id", "question_id -5 is out of range", with_values(SHARD, "question_id", [-5])),
 ]
-_LINKS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+_LINKS: Damages = [
     ("no links", "links: no link tables here", removed("links")),
     ("links outside a site", "is in no site=NAME folder", content("links/part.parquet", "x")),
     ("a link file of text", f"{LINKS}: not a readable Parquet file", content(LINKS, "no table" * 9)),
@@ -267,96 +221,51 @@ TABLES = [
         code=2,
     ),
     *_damaged(
-        "train dedup",
-        [("links that are a file", "links: a file; the folder", content("links", "x"))],
-        "--links",
-        "{world}/links",
+        "train dedup", [("a file of links", "links: a file;", content("links", "x"))], "--links", "{world}/links"
     ),
-    *_damaged(
-        "train evaluate", [("tables without questions", "questions: no questions in the tables", _emptied("questions"))]
-    ),
+    *_damaged("train evaluate", [("no questions in tables", "no questions in the tables", _emptied("questions"))]),
     Case("dedup", "questions without tags", "column 'tags' is missing", (), without(SHARD, "tags")),
     *_everywhere("train dedup evaluate", "questions at 300 characters", LONG, ("--questions", "{world}/" + LONG)),
 ]
 
 _HEADING = "site\tquestion_id\trelated_id\tkind\n"
 _LONG_ID = f"{0:020}{'9' * 30}"
-_TRUTHS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+_TRUTHS: Damages = [
     ("no truth", "truth.tsv: no such file", removed("truth.tsv")),
     ("truth of nothing", "truth.tsv, line 1: no column", content("truth.tsv", "")),
     ("truth without pairs", "truth.tsv: no planted pairs", content("truth.tsv", _HEADING)),
     ("binary truth", "truth.tsv: not a text in UTF-8", content("truth.tsv", b"\xff\xfe\0\1")),
-    ("truth without a kind", "truth.tsv, line 1: no column", content("truth.tsv", TRUTH.replace("\tkind", "\tsort"))),
     ("zeros before nines", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{_LONG_ID}\tcopy\n")),
-    ("a field of 200 kB", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{'9' * 200_000}\tcopy\n")),
     ("an id in words", "truth.tsv, line 4: 'one'", content("truth.tsv", f"{TRUTH}{CS}\tone\t2\tcopy\n")),
-    ("a line of two columns", "truth.tsv, line 4: 2 columns", content("truth.tsv", f"{TRUTH}{CS}\t1\n")),
 ]
-_PAIR_FILES: list[tuple[str, str | tuple[str, ...], Damage]] = [
+_PAIR_FILES: Damages = [
     ("pairs of nothing", "pairs.tsv: no pairs in it", content("pairs.tsv", "")),
     ("a heading without pairs", "pairs.tsv: no pairs in it", content("pairs.tsv", "left\tright\tlabel\n")),
-    ("binary pairs", "pairs.tsv: not a text in UTF-8", content("pairs.tsv", b"\xff\xfe\0\1")),
-    ("a pair of one", "pairs.tsv, line 4: 1 columns", content("pairs.tsv", f"{PAIRS}{CS}/1\n")),
     ("a label that is none", "pairs.tsv, line 4: label '2'", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/5\t2\n")),
-    ("a question and itself", "paired with itself", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/1\t1\n")),
-    ("a question without a site", "has no site", content("pairs.tsv", f"{PAIRS}1\t2\t1\n")),
-    ("a site that is not there", "site 'x.com'", content("pairs.tsv", f"{PAIRS}x.com/1\tx.com/2\t1\n")),
-    ("a pair's zeros", "is no question id", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/{_LONG_ID}\t1\n")),
 ]
-_REVIEWS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+_REVIEWS: Damages = [
     ("no verdicts", "review.tsv: no such file", removed("review.tsv")),
-    ("verdicts of nothing", "review.tsv, line 1: no column", content("review.tsv", "")),
-    ("verdicts without a column", "no column 'verdict'", content("review.tsv", REVIEW.replace("\tverdict", "\tword"))),
     ("a verdict that is none", "line 4: verdict 'maybe'", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t4\tmaybe\n")),
-    ("a verdict of three columns", "line 4: 3 columns", content("review.tsv", f"{REVIEW}{CS}\t1\tsame\n")),
-    ("a verdict on one question", "with itself", content("review.tsv", f"{REVIEW_HEADING}{CS}\t1\t{CS}\t1\tsame\n")),
+]
+_PRIORS: Damages = [
+    ("no prior", "prior.json: no such file", removed("prior.json")),
+    ("a prior that is a list", "prior.json: it holds []", content("prior.json", "[]")),
+    ("a prior without spreads", "'slope_spread' is missing", entry("prior.json", "slope_spread", DELETE)),
+    ("a prior of other features", "made for other features", entry("prior.json", "features", ["x"])),
+    ("a prior that is not finite", "'centres.0' is nan", entry("prior.json", "centres", [float("nan")])),
+    ("a prior that divides by 0", "'scales.0' is 0.0", entry("prior.json", "scales", [0.0])),
+    ("a prior of few numbers", "made for other features", entry("prior.json", "centres", [1.0])),
+    ("a prior without a tail", "'reranker.tail' is 0.0", entry("prior.json", "reranker.tail", 0.0)),
+    ("a prior of other cosines", "was made for other", entry("prior.json", "reranker.features", ["cosine"])),
 ]
 FILES = [
     *_damaged("dedup from-dump", _TRUTHS, "--truth", "{world}/truth.tsv"),
     Case("dedup", "truth that is a folder", "links: no such file", ("--truth", "{world}/links")),
-    Case(
-        "dedup",
-        "truth of another archive",
-        "truth.tsv, line 2: site 'x.com'",
-        ("--truth", "{world}/truth.tsv"),
-        content("truth.tsv", TRUTH.replace(CS, "x.com")),
-    ),
     *_damaged("train", _PAIR_FILES, "--pairs", "{world}/pairs.tsv"),
     *_damaged("evaluate", _PAIR_FILES, "--links", "{world}/pairs.tsv"),
     *_everywhere("train", "pairs that are not there", "nowhere.tsv", ("--pairs", "{world}/nowhere.tsv")),
     *_damaged("dedup", _REVIEWS, "--verdicts", "{world}/review.tsv"),
-    *_damaged(
-        "dedup",
-        [
-            ("no prior", "prior.json: no such file", removed("prior.json")),
-            ("a prior that is a list", "prior.json: it holds []", content("prior.json", "[]")),
-            ("a prior that is no JSON", "prior.json: not valid JSON", content("prior.json", "{")),
-            ("a prior without spreads", "'slope_spread' is missing", entry("prior.json", "slope_spread", DELETE)),
-            ("a prior of other features", "made for other features", entry("prior.json", "features", ["x"])),
-            ("a prior of too few numbers", "made for other features", entry("prior.json", "centres", [1.0])),
-            ("a prior that is not finite", "'centres.0' is nan", entry("prior.json", "centres", [float("nan")])),
-            ("a prior that divides by 0", "'scales.0' is 0.0", entry("prior.json", "scales", [0.0])),
-            ("a prior in words", "'slope_spread'", entry("prior.json", "slope_spread", "wide")),
-            (
-                "a prior before rerankers",
-                "'reranker' is missing; make it again",
-                entry("prior.json", "reranker", DELETE),
-            ),
-            (
-                "a prior of other cosines",
-                "'reranker' was made for other",
-                entry("prior.json", "reranker.features", ["cosine"]),
-            ),
-            (
-                "a prior of few coefficients",
-                "'reranker' was made for",
-                entry("prior.json", "reranker.coefficients", [1.0]),
-            ),
-            ("a prior without a tail", "'reranker.tail' is 0.0", entry("prior.json", "reranker.tail", 0.0)),
-        ],
-        "--set",
-        "calibration.prior={world}/prior.json",
-    ),
+    *_damaged("dedup", _PRIORS, "--set", "calibration.prior={world}/prior.json"),
 ]
 
 ENCODER = "encoder/encoder.json"
@@ -369,14 +278,12 @@ def _set(name: str, place: int, value: float) -> Damage:
     return weights(change)
 
 
-_ENCODERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+_ENCODERS: Damages = [
     ("no encoder", "encoder: no encoder here", removed("encoder")),
     ("no weights", "model.safetensors: no such file", removed("encoder/model.safetensors")),
     ("no split", "split.parquet: no such file", removed("encoder/split.parquet")),
-    ("a split of text", "split.parquet: not a readable Parquet", content("encoder/split.parquet", "x" * 99)),
     ("a description that is no UTF-8", "encoder.json: not valid JSON", content(ENCODER, b'{"format": "\xff"}')),
     ("a deeply nested description", "encoder.json: not valid JSON", content(ENCODER, NESTED)),
-    ("a description that is a list", "not an encoder of format", content(ENCODER, "[]")),
     ("another format", "not an encoder of format", entry(ENCODER, "format", 99)),
     *(
         (f"a description without {name}", f"encoder.json: '{name}' is missing", entry(ENCODER, name, DELETE))
@@ -393,79 +300,55 @@ _ENCODERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
         ]
     ),
     ("an unknown kind", "encoder.json: setting 'encoder.kind' is 'x'", entry(ENCODER, "settings.encoder.kind", "x")),
-    ("units in words", "encoder.json: setting 'encoder.units'", entry(ENCODER, "settings.encoder.units", "many")),
     ("an unknown setting", "setting 'text.colour'", entry(ENCODER, "settings.text.colour", "red")),
-    ("an unknown section", "setting 'weather'", entry(ENCODER, "settings.weather", {})),
     ("another fingerprint", "are damaged or from different trainings", content("encoder/vocabulary.txt", "a\nb\n")),
     ("weights cut short", "are damaged or from different trainings", cut("encoder/model.safetensors")),
-    (
-        "a weight that is no number",
-        ("model.safetensors", "words.weight", "not all finite"),
-        _set("words.weight", 9, np.nan),
-    ),
-    ("an infinite weight", ("model.safetensors", "not all finite"), _set("words.weight", 9, np.inf)),
+    ("a weight that is no number", ("words.weight", "not all finite"), _set("words.weight", 9, np.nan)),
 ]
+_TEACHER: Damages = [("a teacher without fitness", "'fitness' is missing", entry(ENCODER, "fitness", DELETE))]
 ENCODERS = [
     *_damaged("dedup", _ENCODERS),
     *_damaged("evaluate", _ENCODERS[:5] + _ENCODERS[-2:], "--encoder", "{world}/encoder"),
-    *_damaged(
-        "train",
-        [("a teacher without fitness", "'fitness' is missing", entry(ENCODER, "fitness", DELETE))],
-        "--set",
-        "teacher.encoder={world}/encoder",
-    ),
+    *_damaged("train", _TEACHER, "--set", "teacher.encoder={world}/encoder"),
     Case("train", "no teacher", "no encoder here", ("--set", "teacher.encoder={world}/nowhere")),
     Case("train", "no file of vectors", "nowhere.bin: no such", ("--set", "word_vectors.file={world}/nowhere.bin")),
 ]
 
 POINTER, METRICS, MANIFEST = (f"runs/{name}.json" for name in ("latest", "fabricated/metrics", "fabricated/manifest"))
-_POINTERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+_POINTERS: Damages = [
     ("a pointer that is a list", "latest.json: it holds []", content(POINTER, "[]")),
     ("a pointer to nothing", "latest.json: 'run_id' is missing", content(POINTER, "{}")),
-    ("a pointer that is no JSON", "latest.json: not valid JSON", content(POINTER, "{")),
     ("a deeply nested pointer", "latest.json: not valid JSON", content(POINTER, NESTED)),
     ("a pointer to elsewhere", "latest.json: 'run_id' is", content(POINTER, '{"run_id": "../../other"}')),
     ("a pointer to a run that is gone", "gone", content(POINTER, '{"run_id": "gone"}')),
 ]
-_RUNS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+_RUNS: Damages = [
     ("no metrics", "metrics.json: no such file", removed(METRICS)),
     ("metrics that are a list", "metrics.json: it holds []", content(METRICS, "[]")),
-    ("metrics cut short", "metrics.json: not valid JSON", cut(METRICS)),
     ("questions in words", "metrics.json: 'questions' is 'many'", entry(METRICS, "questions", "many")),
     ("measures of links that are a number", "'links' is 3", entry(METRICS, "links", 3)),
     ("no clusters", "clusters: no such table", removed("runs/fabricated/clusters")),
-    ("clusters of text", f"{CLUSTERS}: not a readable Parquet file", content(CLUSTERS, "x" * 99)),
     ("clusters without ids", "column 'cluster_id' is missing", without(CLUSTERS, "cluster_id")),
+]
+SUCCESS = "runs/fabricated/_SUCCESS"
+_REPORTED: Damages = [
+    ("clusters of text", "clusters", content(CLUSTERS, "x" * 99)),
+    ("no manifest", "no run is here", removed(MANIFEST)),
+    ("a manifest without inputs", "manifest.json: 'inputs' is missing", entry(MANIFEST, "inputs", DELETE)),
+    ("a stage without a name", "'stages.0.name' is missing", entry(MANIFEST, "stages", [{}])),
+    ("a run that is not finished", "not finished", removed(SUCCESS)),
+    ("no pairs", "pairs: no such table", removed("runs/fabricated/pairs")),
 ]
 RUNS = [
     *_damaged("dedup", [*_POINTERS, *_RUNS], "--previous", "{world}/runs"),
     *_damaged("report", _POINTERS),
     *_damaged("export", _POINTERS),
-    *_damaged("report", [case for case in _RUNS if case[0] not in ("clusters of text", "clusters without ids")]),
+    *_damaged("report", [case for case in _RUNS if case[0] != "clusters without ids"]),
+    *_damaged("report", _REPORTED),
     *_damaged(
-        "report",
-        [
-            ("clusters of text", "clusters", content(CLUSTERS, "x" * 99)),
-            ("no manifest", "no run is here", removed(MANIFEST)),
-            ("a manifest that is a list", "manifest.json: it holds []", content(MANIFEST, "[]")),
-            ("a manifest without inputs", "manifest.json: 'inputs' is missing", entry(MANIFEST, "inputs", DELETE)),
-            ("questions that are a number", "'inputs.questions' is 7", entry(MANIFEST, "inputs.questions", 7)),
-            ("a stage without a name", "'stages.0.name' is missing", entry(MANIFEST, "stages", [{}])),
-            ("settings that are a list", "config.json: it holds []", content("runs/fabricated/config.json", "[]")),
-            ("a run that is not finished", "not finished", removed("runs/fabricated/_SUCCESS")),
-            ("no pairs", "pairs: no such table", removed("runs/fabricated/pairs")),
-            ("no statistics", "cluster_stats: no such table", removed("runs/fabricated/cluster_stats")),
-        ],
-    ),
-    Case(
-        "dedup",
-        "an earlier run that is not finished",
-        "no finished run",
-        ("--previous", "{world}/runs"),
-        removed("runs/fabricated/_SUCCESS"),
+        "dedup", [("an unfinished run before", "no finished run", removed(SUCCESS))], "--previous", "{world}/runs"
     ),
     Case("dedup", "no earlier run", "no finished run", ("--previous", "{world}/nowhere")),
-    Case("dedup", "an earlier run that is a file", "no finished run", ("--previous", "{world}/truth.tsv")),
 ]
 
 SETTINGS = [  # more wrong values are in tests/settings/test_config.py
@@ -475,12 +358,9 @@ SETTINGS = [  # more wrong values are in tests/settings/test_config.py
             ("clusters.threshold=nan", "finite"),
             ("calibration.precision=80", "at most 1 expected (80 % is 0.8)"),
             ("neighbours.k=1" + "0" * 40, "at most 1,000"),
-            ("neighbours.block_rows=-5", "at least 0"),
             ("neighbours.method=ivf", "'neighbours' has no 'method'"),
             ("neighbours.sites=x.com", "there are no questions of x.com"),
-            ("near_duplicates.threshold=0", "more than 0"),
             ("near_duplicates.permutations=1", "set more permutations"),
-            ("encode.actors=-1", "at least 0"),
             ("text.code=kept", "fixed when the encoder was trained"),
         ],
     ),
@@ -488,28 +368,16 @@ SETTINGS = [  # more wrong values are in tests/settings/test_config.py
         "train",
         [
             ("word_vectors.dimensions=99999999", "at most 16,384"),
-            ("encoder.units=99999999", "at most 16,384"),
-            ("encoder.window=4", "odd"),
             ("encoder.kind=guess", "allowed"),
-            ("encoder.colour=red", "does not read it"),
             ("training.learning_rate=inf", "finite"),
-            ("training.learning_rate=0", "more than 0"),
             ("word_vectors.algorithm=teacher", "'teacher.encoder' is empty"),
-            ("text.language=klingon", "allowed"),
             (f"training.seed={1 << 32}", "at most"),
         ],
     ),
     *_settings("ingest", [("ingest.shard_rows=0", "at least 1"), ("text.code=kept", "not read by this job")]),
     *_settings("evaluate", [("text.code=gone", "allowed"), ("neighbours.k=5", "not read")]),
     *_settings("evaluate", [("text.code=kept", "fixed when the encoder was trained")], "--encoder", "{world}/encoder"),
-    *_settings(
-        "from-dump",
-        [
-            ("ingest.shard_rows=0", "at least 1"),
-            ("training.seed=-1", "at least 0"),
-            ("clusters.threshold=nan", "finite"),
-        ],
-    ),
+    *_settings("from-dump", [("ingest.shard_rows=0", "at least 1"), ("training.seed=-1", "at least 0")]),
     Case("from-dump", "no prior", "nowhere.json: no such file", ("--set", "calibration.prior={world}/nowhere.json")),
 ]
 

@@ -34,7 +34,6 @@ XML = '<?xml version="1.0" encoding="utf-8"?>\n<posts>\n' + ROW.format(1) + ROW.
 def build_world(folder: Path) -> None:
     """Everything that a job may be given."""
     fabricated_run.build_run(str(folder))
-    shutil.copytree(folder / "questions", folder / "made" / "questions")
     rows = [{"question_id": 2, "related_id": 1, "link_type": "duplicate"}]
     for site in (CS, TRAVEL):
         table = pa.Table.from_pylist(rows, LINKS)
@@ -44,7 +43,6 @@ def build_world(folder: Path) -> None:
     (folder / "pairs.tsv").write_text(PAIRS)
     (folder / "review.tsv").write_text(REVIEW)
     shutil.copy(Path(storage.__file__).parent / "clusters" / "prior.json", folder / "prior.json")
-    (folder / "vectors.txt").write_text("word 1 2 3\n")
     (folder / "dump" / "bread.example.com").mkdir(parents=True)
     (folder / "dump" / "bread.example.com" / "Posts.xml").write_text(XML)
     (folder / "table.csv").write_text("id,title\n1,How to bake\n")

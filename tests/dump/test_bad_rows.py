@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from xml_contents import DECLARATION, answer, comparable, document, link, question, read, read_slowly, row
 
 from dupq.dump import posts, xml_files
-from dupq.dump.files import _ROOT
 from dupq.dump.parsing import Format, ParsedRows
 from dupq.dump.xml_files import _names_of
 from dupq.errors import DupqError
@@ -77,25 +76,17 @@ def counts(contents: ParsedRows, good: int = 2) -> dict[str, int]:
 REJECTED: dict[str, tuple[bytes, list[str]]] = {
     # no XML
     "a row that is not closed": (b'<row Id="2" PostTypeId="1" Body="x">\n', [BROKEN]),
-    "a row that does not end": (b'<row Id="2" PostTypeId="1" Body="x"\n', [BROKEN]),
-    "a row of which half is lost": (b'<row Id="2" PostTypeId="1" Bo', [BROKEN]),
     "a quote missing at the end": (b'<row Id="2" PostTypeId="1" Body="x />\n', [BROKEN]),
     "quotes that do not match": (b'<row Id="2" PostTypeId="1" Body="x\' />\n', [BROKEN]),
-    "no quotes": (b'<row Id=2 PostTypeId="1" />\n', [BROKEN]),
     "a reference to nothing in a bad row": (b'<row Id="2" x="&#' + b"9" * 5_000 + b';" />\n', [BROKEN]),
     "an attribute twice": (b'<row Id="2" PostTypeId="1" Id="3" />\n', [BROKEN]),
     "a raw tag in a value": (body(b"a <b>c</b>"), [BROKEN]),
-    "a raw tag in a value that is not read": (b'<row Id="2" PostTypeId="1" Other="<" />\n', [BROKEN]),
     "a raw quote in a value": (body(b'say "hi"'), [BROKEN]),
     "a raw ampersand": (body(b"a & b"), [BROKEN]),
-    "a reference without its end": (body(b"a &amp b"), [BROKEN]),
     "a reference with a number that is none": (body(b"&#x4G;"), [BROKEN]),
     "an entity of HTML": (body(b"a&nbsp;b"), [BROKEN]),
-    "an entity that nobody declares": (body(b"a&password;b"), [BROKEN]),
     # characters
     "a lone continuation byte": (body(b"a\x80b"), [NO_UTF8]),
-    "a character cut in two": (body(b"a\xe2\x82"), [NO_UTF8]),
-    "an overlong character": (body(b"\xc0\xaf"), [NO_UTF8]),
     "a surrogate": (body(b"\xed\xa0\x80\xed\xb0\x80"), [NO_UTF8]),
     "bytes that are no UTF-8 in a value that is not read": (b'<row Id="2" PostTypeId="1" X="\xff" />\n', [NO_UTF8]),
     "NULs of a disk": (body(b"a\x00\x00b"), [FORBIDDEN]),
@@ -105,49 +96,29 @@ REJECTED: dict[str, tuple[bytes, list[str]]] = {
     "a reference that is 65 in 32 bits": (body(b"&#4294967361;"), [BROKEN]),
     # values
     "no Id": (b'<row PostTypeId="1" Title="x" />\n', ["no Id"]),
-    "an empty Id": (question(""), ["no Id"]),
     "an Id that is no number": (question("x7"), ["Id not a number"]),
-    "an Id with a fraction": (question("7.0"), ["Id not a number"]),
     "an Id in Arabic digits": (question("٧"), ["Id not a number"]),
     "a negative Id": (question(-7), ["Id not a number"]),
     "an Id of 5,000 digits": (question("9" * 5_000), ["Id not a number"]),
     "an Id beyond 2**48": (question(2**48), ["Id not a number"]),
     "no PostTypeId": (row(Id=2, Title="x"), ["no PostTypeId"]),
-    "an empty PostTypeId": (row(Id=2, PostTypeId=""), ["no PostTypeId"]),
     "a row without attributes": (b"<row />\n", ["no PostTypeId"]),
     "a body over the limit": (body(b"x" * 2_001), ["Body of more than 2,000 bytes"]),
-    "a body over the limit in bytes": (body("é".encode() * 1_000 + b"x"), ["Body of more than 2,000 bytes"]),
-    "a body of references over the limit": (body(b"&#233;" * 1_001), ["Body of more than 2,000 bytes"]),
     "a date that is no date": (question(2, CreationDate="yesterday"), ["CreationDate not a date"]),
     "the 30th of February": (question(2, CreationDate="2024-02-30T00:00:00"), ["CreationDate not a date"]),
-    "a leap day in 1900": (question(2, CreationDate="1900-02-29T00:00:00"), ["CreationDate not a date"]),
-    "second 60": (question(2, CreationDate="2024-01-01T23:59:60"), ["CreationDate not a date"]),
-    "the year 0": (question(2, CreationDate="0000-01-01T00:00:00"), ["CreationDate not a date"]),
-    "a date that is in the year 0 elsewhere": (
-        question(2, CreationDate="0001-01-01T00:00:00+01:00"),
-        ["CreationDate not a date"],
-    ),
-    "a date with its zone twice": (
-        question(2, CreationDate="2012-03-06T21:06:05+02:00 UTC"),
-        ["CreationDate not a date"],
-    ),
+    "the year 0 elsewhere": (question(2, CreationDate="0001-01-01T00:00:00+01:00"), ["CreationDate not a date"]),
+    "its zone twice": (question(2, CreationDate="2012-03-06T21:06:05+02:00 UTC"), ["CreationDate not a date"]),
     "a date of 41 characters": (question(2, ClosedDate="1" * 41), ["ClosedDate not a date"]),
-    "a date that is a number": (question(2, ClosedDate="1331060765"), ["ClosedDate not a date"]),
     "a score that is no number": (question(2, Score="many"), ["Score not a number"]),
     "a score beyond 32 bits": (question(2, Score=2**31), ["Score not a number"]),
     "views beyond 64 bits": (question(2, ViewCount=2**63), ["ViewCount not a number"]),
-    "a count of answers that is no number": (question(2, AnswerCount="1e3"), ["AnswerCount not a number"]),
-    "an accepted answer that is no number": (question(2, AcceptedAnswerId="none"), ["AcceptedAnswerId not a number"]),
     # what is no row
     "text between rows": (b"some text\n", [OUTSIDE]),
     "bytes between rows": (b"\x00\xff\n", [OUTSIDE]),
     "CDATA between rows": (b"<![CDATA[ text ]]>\n", [OUTSIDE]),
-    "another element between rows": (b'<rows Id="2" PostTypeId="1" />\n', [OUTSIDE]),
-    "an end tag between rows": (b"</row>\n", [OUTSIDE]),
     "declarations between rows": (b'<!DOCTYPE row [<!ENTITY a "b">]>\n', [OUTSIDE]),
     "a second dump": (b"</posts><?xml version='1.0'?><posts>\n", [OUTSIDE]),
     "a row in a row": (b'<row Id="2" PostTypeId="5"><row Id="4" PostTypeId="5" /></row>\n', [BROKEN, OUTSIDE]),
-    "two bad rows": (question("x") + b"<row Id=9 />\n", ["Id not a number", BROKEN]),
 }
 
 
@@ -156,7 +127,6 @@ def test_a_bad_row_is_rejected_with_its_reason_and_costs_no_other() -> None:
     others["a forbidden character behind a row"] = {"questions": 1, "forbidden_characters": 1}
     for name, (bad, reasons) in REJECTED.items():
         contents = between_good_rows(bad)
-
         assert contents.rejects.column("reason").to_pylist() == reasons, name
         assert counts(contents) == {"rejects": len(reasons)} | others.get(name, {}), name
 
@@ -174,9 +144,7 @@ def test_a_reject_says_where_the_bad_row_stands_and_how_it_begins() -> None:
 def test_a_row_of_more_than_8_mib_is_rejected_and_the_parser_takes_all_others() -> None:
     empty = b'<row Id = "2" PostTypeId="5" Body="" />'  # not plain: it is parsed
     longest = empty.replace(b'""', b'"%b"' % (b"x" * (xml_files.MAXIMUM_ROW - len(empty))))
-
     contents = read(document(BEFORE.strip() + longest + longest.replace(b" />", b"  />") + AFTER.strip()), QUESTIONS)
-
     assert contents.rejects.column("reason").to_pylist() == ["longer than 8 MiB"]
     assert counts(contents) == {"other_posts": 1, "rejects": 1}
 
@@ -189,97 +157,53 @@ def test_what_is_outside_values_is_remembered_for_plain_rows_only() -> None:
     assert _names_of.cache_info().currsize <= before + 1
 
 
-@pytest.mark.parametrize("content", [b"x" * 2_000, "é".encode() * 1_000, b"&amp;" * 2_000, "😀".encode() * 500])
-def test_a_body_of_exactly_the_limit_is_kept(content: bytes) -> None:
-    contents = between_good_rows(body(content))
-
-    assert counts(contents) == {"questions": 1}
-    assert len(contents.tables["questions"].column("body_html")[1].as_py().encode()) == 2_000
-
-
 @pytest.mark.parametrize("stray", [b"text\n", b'<rw Id="9"/>\n', b"<!-- -->x\n", b"\x00"])
 def test_what_stands_before_the_first_row_is_rejected_too(stray: bytes) -> None:
     contents = every_way(document(stray + BEFORE), QUESTIONS)
-
     assert counts(contents, good=1) == {"rejects": 1}
 
 
-FORBIDDEN_CHARACTERS = {
-    "NUL": b"\x00",
-    "a control character": b"\x08",
-    "a form feed": b"\x0c",
-    "U+FFFE": b"\xef\xbf\xbe",
-    "U+FFFF": b"\xef\xbf\xbf",
-    "NUL as a reference": b"&#0;",
-    "a control character as a reference": b"&#1;",
-    "a control character as a hexadecimal reference": b"&#x0E;",
-    "a control character with zeros": b"&#x000000000000B;",
-    "U+FFFE as a reference": b"&#xFFFE;",
-    "a surrogate as a reference": b"&#xD83D;",
-    "a reference beyond Unicode": b"&#x110000;",
-}
+FORBIDDEN_CHARACTERS = [
+    *(b"\x00", b"\x08", b"\xef\xbf\xbe", b"\xef\xbf\xbf"),  # raw, with U+FFFE and U+FFFF
+    *(b"&#0;", b"&#1;", b"&#x0E;", b"&#x000000000000B;", b"&#xFFFE;", b"&#xD83D;", b"&#x110000;"),
+]
 
 
-@pytest.mark.parametrize("name", FORBIDDEN_CHARACTERS)
-def test_a_character_that_xml_forbids_costs_itself_and_not_the_question(name: str) -> None:
-    character = FORBIDDEN_CHARACTERS[name]
+@pytest.mark.parametrize("character", FORBIDDEN_CHARACTERS)
+def test_a_character_that_xml_forbids_costs_itself_and_not_the_question(character: bytes) -> None:
     clean = body(b"a&#233;\tb&#xD;") + question(4, Title="x", Tags="<a>", Score=7)
     odd = clean.replace(b"\tb", character + b"\tb" + character).replace(b'Score="7"', b'Score="7%b"' % character)
     odd += row(Id=5, PostTypeId=5, Body="x").replace(b"x", character)
-
     for change in ((b"", b""), (b" />", b"></row><!-- a -->"), (b'"', b"'")):
         contents = between_good_rows(odd.replace(*change) if change[0] else odd)
-
         assert contents.tables == between_good_rows(clean).tables
         assert counts(contents) == {"questions": 2, "other_posts": 1, "forbidden_characters": 4}
 
 
 TEXTS = ["Title", "Tags", "OwnerUserId", "OwnerDisplayName", "ContentLicense"]
+LONGEST = [*((name, b"x" * 65_536, "65,536") for name in TEXTS), ("Tags", b"&amp;" * 65_536, "65,536")]
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [*((name, b"x" * 65_536) for name in TEXTS), ("Title", "é".encode() * 32_768), ("Tags", b"&amp;" * 65_536)],
+    ("name", "content", "most"),
+    [*LONGEST, ("Body", b"x" * 2_000, "2,000"), ("Body", "é".encode() * 1_000, "2,000")],
 )
-def test_any_other_text_may_have_64_kib_and_no_more(name: str, content: bytes) -> None:
+def test_a_text_may_have_so_many_bytes_and_no_more(name: str, content: bytes, most: str) -> None:
     written = b'<row Id="2" PostTypeId="1" %b="%b" />\n'
-
-    kept = between_good_rows(written % (name.encode(), content))
     rejected = between_good_rows(written % (name.encode(), content + b"x"))
-
-    assert counts(kept) == {"questions": 1}
+    assert counts(between_good_rows(written % (name.encode(), content))) == {"questions": 1}
     assert counts(rejected) == {"rejects": 1}
-    assert rejected.rejects.column("reason").to_pylist() == [f"{name} of more than 65,536 bytes"]
+    assert rejected.rejects.column("reason").to_pylist() == [f"{name} of more than {most} bytes"]
     assert len(rejected.rejects.column("excerpt")[0].as_py()) == 200
 
 
-@pytest.mark.parametrize("name", [*TEXTS, "CommentCount", "New"])
+@pytest.mark.parametrize("name", ["Title", "CommentCount"])
 def test_a_text_that_is_not_read_may_be_as_long_as_it_likes(name: str) -> None:
     of_answer = b'<row Id="2" PostTypeId="2" ParentId="1" %b="%b" />\n' % (name.encode(), b"x" * 70_000)
-
     assert counts(between_good_rows(of_answer, WITH_ANSWERS)) == {"answers": 1}
-    if name not in TEXTS:
-        of_question = of_answer.replace(b'PostTypeId="2"', b'PostTypeId="1"')
-        assert counts(between_good_rows(of_question)) == {"questions": 1}
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("Id", "Id not a number"), ("Score", "Score not a number"), ("ClosedDate", "ClosedDate not a date")],
-)
-def test_numbers_and_dates_of_more_than_64_kib_are_none(name: str, reason: str) -> None:
-    attributes: dict[str, object] = {"Id": 2, "PostTypeId": 1, name: "1" * 70_000}
-
-    assert between_good_rows(row(**attributes)).rejects.column("reason").to_pylist() == [reason]
 
 
 # Comments
-
-
-def test_a_comment_in_a_broken_value_hides_nothing() -> None:
-    contents = between_good_rows(body(b"<p>see <!-- here"))
-
-    assert contents.rejects.column("reason").to_pylist() == [BROKEN]
 
 
 @pytest.mark.parametrize("comment", [b"<!-- rows follow -->", b"<?rows follow?>\r\n", b" <!-- a --> <!-- b -->"])
@@ -292,49 +216,26 @@ def test_a_comment_before_the_first_row_is_no_row(comment: bytes) -> None:
 COUNTED: dict[str, tuple[bytes, Format, dict[str, int]]] = {
     "an answer": (answer(2, 1), QUESTIONS, {"other_posts": 1}),
     "a wiki": (row(Id=2, PostTypeId=5), QUESTIONS, {"other_posts": 1}),
-    "a post type of tomorrow": (row(Id=2, PostTypeId=99), QUESTIONS, {"other_posts": 1}),
     "a post type that is no number": (row(Id=2, PostTypeId="question"), QUESTIONS, {"other_posts": 1}),
-    "another post with bad values": (row(Id="x", PostTypeId=4, Score="many"), QUESTIONS, {"other_posts": 1}),
     "an answer with a body over the limit": (answer(2, 1, Body="x" * 3_000), QUESTIONS, {"other_posts": 1}),
-    "the fabricated question": (question(1000000001, Title="invented"), QUESTIONS, {"fabricated": 1}),
-    "the fabricated answer": (answer(1000000010, 1000000001), QUESTIONS, {"fabricated": 1}),
-    "both fabricated posts": (
-        question(1000000001) + answer(1000000010, 1000000001),
-        WITH_ANSWERS,
-        {"fabricated": 2},
-    ),
+    "fabricated posts": (question(1000000001) + answer(1000000010, 1), WITH_ANSWERS, {"fabricated": 2}),
     "a question before the fabricated one": (question(1000000000), QUESTIONS, {"questions": 1}),
     "an answer that is asked for": (answer(2, 1), WITH_ANSWERS, {"answers": 1}),
     "an answer without a question": (row(Id=2, PostTypeId=2), WITH_ANSWERS, {"rejects": 1}),
-    "an answer to no number": (answer(2, "x"), WITH_ANSWERS, {"rejects": 1}),
-    "an answer with half a score": (answer(2, 1, Score="1.5"), WITH_ANSWERS, {"rejects": 1}),
-    "an answer to a question beyond 2**48": (answer(2, 2**48), WITH_ANSWERS, {"rejects": 1}),
-    "a post type with a zero": (row(Id=2, PostTypeId="02"), QUESTIONS, {"other_posts": 1}),
-    "an answer without an Id": (row(PostTypeId=2, ParentId=1), WITH_ANSWERS, {"rejects": 1}),
-    "an answer with a body over the limit, asked for": (
-        answer(2, 1, Body="x" * 3_000),
-        WITH_ANSWERS,
-        {"rejects": 1},
-    ),
-    "a question without a parent": (question(2), WITH_ANSWERS, {"questions": 1}),
     "an answer with the id of a question": (answer(1, 3), WITH_ANSWERS, {"answers": 1}),
-    "a wiki when answers are asked for": (row(Id=2, PostTypeId=5), WITH_ANSWERS, {"other_posts": 1}),
     "an id twice": (question(2) + question(2), QUESTIONS, {"questions": 1, "duplicate_ids": 1}),
     "an answer twice": (answer(2, 1) + answer(2, 3), WITH_ANSWERS, {"answers": 1, "duplicate_ids": 1}),
 }
 
 
-@pytest.mark.parametrize("name", COUNTED)
-def test_a_row_that_is_left_out_is_counted_as_what_it_is(name: str) -> None:
-    content, file_format, expected = COUNTED[name]
-
-    assert counts(between_good_rows(content, file_format)) == expected
+def test_a_row_that_is_left_out_is_counted_as_what_it_is() -> None:
+    for name, (content, file_format, expected) in COUNTED.items():
+        assert counts(between_good_rows(content, file_format)) == expected, name
 
 
 def test_of_rows_with_one_id_the_last_counts() -> None:
     same = [question(2, Title=title) for title in ("first", "second", "last")]
     slow = b'<row Id = "2" PostTypeId="1" Title="slowly read" />\n'
-
     for rows, title in ((same, "last"), ([*same, slow], "slowly read"), ([slow, *same], "last")):
         contents = between_good_rows(b"".join(rows))
         assert contents.tables["questions"].column("title").to_pylist() == ["Tom & <Ann>", title, "after"]
@@ -343,54 +244,25 @@ def test_of_rows_with_one_id_the_last_counts() -> None:
 
 def test_a_broken_row_does_not_take_the_place_of_a_good_one_with_its_id() -> None:
     contents = between_good_rows(question(2, Title="good") + question(2, Score="x") + b'<row Id="2" broken />\n')
-
     assert contents.tables["questions"].column("title").to_pylist()[1] == "good"
-    assert counts(contents) == {"questions": 1, "rejects": 2}
 
 
 # Links
 
 BAD_LINKS = {
     "no PostId": (row(RelatedPostId=1, LinkTypeId=1), "no PostId"),
-    "a PostId that is no number": (link("x", 1), "PostId not a number"),
-    "no RelatedPostId": (row(PostId=1, LinkTypeId=1), "no RelatedPostId"),
     "a negative RelatedPostId": (link(1, -1), "RelatedPostId not a number"),
-    "no LinkTypeId": (row(PostId=1, RelatedPostId=2), "no LinkTypeId"),
     "a LinkTypeId that is no number": (link(1, 2, "duplicate"), "LinkTypeId not a number"),
-    "a LinkTypeId of 30 digits": (link(1, 2, "9" * 30), "LinkTypeId not a number"),
-    "a date that is none": (link(1, 2, CreationDate="soon"), "CreationDate not a date"),
     "a broken link": (b'<row PostId="1" RelatedPostId="2" LinkTypeId=3 />\n', BROKEN),
     "a post among links": (question(7), "no PostId"),
 }
 
 
-@pytest.mark.parametrize("name", BAD_LINKS)
-def test_a_bad_link_is_rejected_with_its_reason(name: str) -> None:
-    bad, reason = BAD_LINKS[name]
-
-    contents = between_good_rows(bad, LINKS)
-
-    assert contents.rejects.column("reason").to_pylist() == [reason]
-    assert counts(contents) == {"rejects": 1}
-
-
-@pytest.mark.parametrize(
-    ("type_id", "name"),
-    [(1, "linked"), (3, "duplicate"), (0, "type-0"), (2, "type-2"), (99, "type-99"), ("03", "duplicate")],
-)
-def test_links_of_any_type_are_kept_by_name(type_id: object, name: str) -> None:
-    contents = between_good_rows(link(2, 9, type_id), LINKS)
-
-    assert contents.tables["links"].to_pylist()[1] == {
-        "question_id": 2,
-        "related_id": 9,
-        "link_type": name,
-        "creation_date": None,
-    }
-
-
-def test_links_are_kept_as_often_as_they_are_there() -> None:
-    assert counts(between_good_rows(link(2, 2) * 3 + link(2, 2, 1), LINKS)) == {"links": 4}
+def test_a_bad_link_is_rejected_with_its_reason() -> None:
+    for name, (bad, reason) in BAD_LINKS.items():
+        contents = between_good_rows(bad, LINKS)
+        assert contents.rejects.column("reason").to_pylist() == [reason], name
+        assert counts(contents) == {"rejects": 1}
 
 
 # Files that are refused
@@ -402,81 +274,44 @@ REFUSED_DECLARATION = "refused, for dumps have no DOCTYPE or ENTITY declaration"
 CUT_SHORT = "cut short: it does not end with </posts>"
 WIDE = "encoded in UTF-16 or UTF-32; dumps are UTF-8"
 
+UNDECLARED, END = document(body(b"&c;")).removeprefix(DECLARATION), len(document(BEFORE))
+
 REFUSED: dict[str, tuple[bytes, str]] = {
     "a file cut in a row": (document(BEFORE + AFTER)[:-30], CUT_SHORT),
-    "a file cut between rows": (document(BEFORE + AFTER).removesuffix(b"</posts>"), CUT_SHORT),
     "a file cut in its last tag": (document(BEFORE)[:-1], CUT_SHORT),
-    "a file cut before its first row": (DECLARATION + b"<posts>", CUT_SHORT),
-    "text after the end": (document(BEFORE) + b"x", f"'x' after </posts>, at byte {len(document(BEFORE)):,}"),
+    "text after the end": (document(BEFORE) + b"x", f"'x' after </posts>, at byte {END:,}"),
     "rows behind an empty root": (DECLARATION + b"<posts />" + BEFORE, CUT_SHORT),
-    "NULs behind the end": (
-        document(BEFORE) + b"\n" + b"\0" * 100,
-        f"NUL bytes after </posts>, at byte {len(document(BEFORE)) + 1:,}",
-    ),
-    "NULs in the place of the end, as of a file whose disk was full": (
-        document(BEFORE + AFTER)[:-30] + b"\0" * 100,
-        CUT_SHORT + ", but with NUL bytes",
-    ),
+    "NULs behind the end": (document(BEFORE) + b"\0" * 9, f"NUL bytes after </posts>, at byte {END:,}"),
+    "NULs of a full disk": (document(BEFORE + AFTER)[:-30] + b"\0" * 100, CUT_SHORT + ", but with NUL bytes"),
     "NULs after an empty root": (b"<posts />\0", "NUL bytes after <posts/>, at byte 9"),
-    "the end of another root": (document(BEFORE).replace(b"</posts>", b"</postlinks>"), CUT_SHORT),
-    "entities that grow without bound": (
-        LAUGHS + document(body(b"&c;")).removeprefix(DECLARATION),
-        REFUSED_DECLARATION,
-    ),
-    "entities behind a declaration": (
-        DECLARATION + LAUGHS + document(body(b"&c;")).removeprefix(DECLARATION),
-        REFUSED_DECLARATION,
-    ),
-    "an entity of another file": (OUTER + document(body(b"&e;")).removeprefix(DECLARATION), REFUSED_DECLARATION),
-    "a document type of another file": (
-        b'<!DOCTYPE posts SYSTEM "http://127.0.0.1/x.dtd">' + document(BEFORE).removeprefix(DECLARATION),
-        REFUSED_DECLARATION,
-    ),
+    "entities that grow without bound": (LAUGHS + UNDECLARED, REFUSED_DECLARATION),
+    "another file's": (b'<!DOCTYPE posts SYSTEM "http://127.0.0.1/x.dtd">' + UNDECLARED, REFUSED_DECLARATION),
     "UTF-16": (document(BEFORE).decode("utf-8-sig").encode("utf-16"), WIDE),
     "UTF-16 without a mark": (document(BEFORE).decode("utf-8-sig").encode("utf-16-be"), WIDE),
-    "UTF-32": (document(BEFORE).decode("utf-8-sig").encode("utf-32"), WIDE),
     "another encoding": (
-        document(BEFORE).replace(b"utf-8", b"windows-1252"),
-        "declares the encoding 'windows-1252'; dumps are UTF-8",
+        document(BEFORE).replace(b"utf-8", b"latin1"),
+        "declares the encoding 'latin1'; dumps are UTF-8",
     ),
     "another root": (document(BEFORE, "comments"), NO_DUMP + "<comments>"),
     "links in the place of posts": (document(LINKS_BEFORE, "postlinks"), NO_DUMP + "<postlinks>"),
-    "another root of the same beginning": (document(BEFORE, "posts2"), NO_DUMP + "<posts2>"),
     "rows without a root": (BEFORE.strip() + AFTER, NO_DUMP + "<row>"),
     "an empty file": (b"", NO_DUMP + "an empty file"),
-    "only a mark": (b"\xef\xbb\xbf", NO_DUMP + "an empty file"),
-    "only a declaration": (DECLARATION, NO_DUMP + "an empty file"),
     "a table": (b"Id,Title\n1,x\n", NO_DUMP + r"'Id,Title\n1,x\n'"),
-    "a root that does not end": (b"<posts", NO_DUMP + "'<posts'"),
     "a comment that does not end": (b"<!-- no end <posts>", NO_DUMP + "'<!-- no end <posts>'"),
     "other bytes": (b"PK\x03\x04\xff\x1b[31m", NO_DUMP + r"'PK\x03\x04\ufffd\x1b[31m'"),
-    "many comments behind the end": (
-        document(BEFORE) + b"<x/>" + b"<!-- a -->" * 10_000,
-        f"'<x/><!-- a --><!-- a --><!-- a --><!-- a' after </posts>, at byte {len(document(BEFORE)):,}",
-    ),
-    "a web page": (b"<!doctype html><html></html>", NO_DUMP + "'<!doctype html><html></html>'"),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_bad_file_is_refused_by_name(name: str) -> None:
-    content, message = REFUSED[name]
-
+@pytest.mark.parametrize(("content", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_bad_file_is_refused_by_name(content: bytes, message: str) -> None:
     for size in (1, 64, 1 << 24):
         with pytest.raises(DupqError, match=f"^{re.escape(f'a.com/Posts.xml: {message}')}$"):
             read(content, QUESTIONS, size)
 
 
-@pytest.mark.parametrize("size", [1, 1 << 24])
-def test_a_row_behind_the_end_is_refused(size: int) -> None:
-    with pytest.raises(DupqError, match=r"cut short|after </posts>, at byte"):
-        read(document(BEFORE) + AFTER, QUESTIONS, size)
-
-
 @pytest.mark.parametrize("content", [b"<posts></posts>", b"<posts/>", b"<posts />\n", document(b"")])
 def test_a_dump_without_rows_is_a_dump(content: bytes) -> None:
     contents = every_way(content, QUESTIONS)
-
     assert not any(contents.counts.values())
     assert contents.tables["questions"].num_rows == contents.rejects.num_rows == 0
 
@@ -484,7 +319,6 @@ def test_a_dump_without_rows_is_a_dump(content: bytes) -> None:
 @pytest.mark.parametrize("declared", [LAUGHS, OUTER])
 def test_entities_declared_between_rows_are_never_replaced(declared: bytes) -> None:
     contents = between_good_rows(declared + body(b"&a;&c;&e;"))
-
     assert contents.rejects.column("reason").to_pylist() == [OUTSIDE, BROKEN]
     assert contents.counts["questions"] == 2
 
@@ -533,85 +367,44 @@ def without(*names: bytes) -> bytes:
     return written
 
 
+MIGRATED = dict.fromkeys(["accepted_answer_id", "score", "owner"])
 DIALECTS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "as dumps are": (WRITTEN, {}),
     "newer tags": (replaced((b"&lt;c++&gt;&lt;graph-theory&gt;", b"|c++|graph-theory|")), {}),
     "tags without outer bars": (replaced((b"&lt;c++&gt;&lt;graph-theory&gt;", b"c++|graph-theory")), {}),
     "raw greater-than signs": (replaced((b"&gt;", b">")), {}),
     "decimal line breaks": (replaced((b"&#xA;", b"&#10;")), {}),
-    "lower-case hexadecimal line breaks": (replaced((b"&#xA;", b"&#xa;")), {}),
-    "line breaks with zeros": (replaced((b"&#xA;", b"&#x0000A;")), {}),
-    "letters as references": (replaced(("é".encode(), b"&#233;")), {}),
     "letters as hexadecimal references": (replaced(("é".encode(), b"&#xE9;")), {}),
     "single quotes": (replaced((b'"', b"'")), {}),
     "rows over several lines": (replaced((b" Body", b"\n  Body"), (b" Title", b"\r\n\tTitle")), {}),
-    "no space before the slash": (replaced((b" />", b"/>")), {}),
     "spaces about the equals signs": (replaced((b'="', b' = "')), {}),
     "an end tag": (replaced((b" />", b"></row>")), {}),
     "content in a row": (replaced((b" />", b">\n<x/> text</row>")), {}),
     "unknown attributes": (replaced((b" Id=", b' New="&lt;" x-y.z="1" Id=')), {}),
     "a namespace": (replaced((b" Id=", b' xmlns:x="urn:x" x:Id="3" Id=')), {}),
     "an Id with zeros": (replaced((b' Id="2"', b' Id="002"')), {}),
-    "an Id of references": (replaced((b' Id="2"', b' Id="&#50;"')), {}),
     "a raw tab, which XML reads as a space": (replaced((b"&#xA;x", b"\tx")), {"body_html": "<p>é</p> x"}),
-    "a raw line break, which XML reads as a space": (replaced((b"&#xA;x", b"\r\nx")), {"body_html": "<p>é</p> x"}),
-    "a tab by reference": (replaced((b"&#xA;x", b"&#9;x")), {"body_html": "<p>é</p>\tx"}),
     "a carriage return by reference": (replaced((b"&#xA;x", b"&#xD;x")), {"body_html": "<p>é</p>\rx"}),
-    "DEL and C1, which XML allows": (
-        replaced((b"&#xA;x", b"\x7f\xc2\x85&#x80;")),
-        {"body_html": "<p>é</p>\x7f\x85\x80"},
-    ),
-    "no Title": (without(b"Title"), {"title": ""}),
-    "no Body": (without(b"Body"), {"body_html": ""}),
-    "empty texts": (
-        re.sub(rb' (Title|Body|Tags)="[^"]*"', rb' \1=""', WRITTEN),
-        {"title": "", "body_html": "", "tags": []},
-    ),
-    "no tags": (without(b"Tags"), {"tags": []}),
+    "DEL and C1": (replaced((b"&#xA;x", b"\x7f\xc2\x85&#x80;")), {"body_html": "<p>é</p>\x7f\x85\x80"}),
+    "no texts": (re.sub(rb' (Title|Body|Tags)="[^"]*"', b"", WRITTEN), {"title": "", "body_html": "", "tags": []}),
     "a deleted owner": (replaced((b'OwnerUserId="5"', b'OwnerDisplayName="user5"')), {"owner": "user5"}),
-    "an owner with a name too": (replaced((b" Title", b' OwnerDisplayName="ann" Title')), {}),
-    "no owner at all": (without(b"OwnerUserId"), {"owner": None}),
-    "no licence": (without(b"ContentLicense"), {"content_license": None}),
-    "an open question": (without(b"ClosedDate"), {"closed_date": None}),
-    "a migrated question": (
-        without(b"AcceptedAnswerId", b"Score", b"ViewCount", b"AnswerCount", b"OwnerUserId"),
-        dict.fromkeys(["accepted_answer_id", "score", "view_count", "answer_count", "owner"]),
-    ),
-    "a date without fractions": (
-        replaced((b".667", b"")),
-        {"creation_date": MOMENT.replace(microsecond=0)},
-    ),
+    "a migrated question": (without(b"AcceptedAnswerId", b"Score", b"OwnerUserId"), MIGRATED),
     "a date with one digit": (replaced((b".667", b".6")), {"creation_date": MOMENT.replace(microsecond=600_000)}),
     "a date with seven digits": (replaced((b".667", b".6679999")), {}),
-    "a date with its zone": (replaced((b".667", b".667Z")), {}),
     "a date as BigQuery has it": (replaced((b"T19:06:05.667", b" 19:06:05.667000 UTC")), {}),
     "a date of another zone": (replaced((b"T19:06:05.667", b"T21:06:05.667+02:00")), {}),
-    "a date before 1970": (
-        replaced((b"2012-03-06T19:06:05.667", b"1969-12-31T23:59:59.999")),
-        {"creation_date": datetime.datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=datetime.UTC)},
-    ),
-    "numbers at their limits": (
-        replaced((b'"-3"', b'"-2147483648"'), (b'"7"', b'"9223372036854775807"')),
-        {"score": -(2**31), "view_count": 2**63 - 1},
-    ),
-    "empty numbers": (
-        replaced((b'"-3"', b'""'), (b'"7"', b'""'), (b'"2012-03-06T19:06:05"', b'""')),
-        {"score": None, "view_count": None, "closed_date": None},
-    ),
+    "the least score": (replaced((b'"-3"', b'"-2147483648"')), {"score": -(2**31)}),
+    "the most views": (replaced((b'"7"', b'"9223372036854775807"')), {"view_count": 2**63 - 1}),
+    "empty numbers": (replaced((b'"-3"', b'""'), (b'"7"', b'""')), {"score": None, "view_count": None}),
     "a comment behind it": (WRITTEN + b"<!-- all is well -->\n", {}),
-    "a comment with tags": (WRITTEN + b"<!-- <rows><a b='c'/> -->\n", {}),
     "a processing instruction behind it": (WRITTEN + b"<?php echo 1 ?>\n", {}),
-    "no line breaks": (WRITTEN.strip(), {}),
     "empty lines": (b"\n\n" + WRITTEN + b"\r\n \t\n", {}),
 }
 
 
-@pytest.mark.parametrize("name", DIALECTS)
-def test_a_question_in_any_dialect_is_the_same_question(name: str) -> None:
-    written, changes = DIALECTS[name]
-
+@pytest.mark.parametrize(("written", "changes"), DIALECTS.values(), ids=DIALECTS)
+def test_a_question_in_any_dialect_is_the_same_question(written: bytes, changes: dict[str, Any]) -> None:
     contents = between_good_rows(written)
-
     assert contents.tables["questions"].to_pylist()[1] == WHOLE | changes
     assert counts(contents) == {"questions": 1}
 
@@ -624,20 +417,6 @@ def test_dates_of_any_time_zone_are_cut_to_milliseconds(moment: datetime.datetim
     assert datetime.timedelta(0) <= cut_off < datetime.timedelta(milliseconds=1)
 
 
-def test_an_answer_has_its_text_and_score() -> None:
-    written = answer(2, 1, Body="<p>So.</p>", Score=-1, Title="none", CreationDate="not read") + answer(4, 1)
-    assert between_good_rows(written, WITH_ANSWERS).tables["answers"].to_pylist() == [
-        {"answer_id": 2, "question_id": 1, "body_html": "<p>So.</p>", "score": -1},
-        {"answer_id": 4, "question_id": 1, "body_html": "", "score": None},
-    ]
-
-
-def test_two_rows_may_stand_on_one_line() -> None:
-    contents = between_good_rows(question(2).strip() + question(4).strip())
-
-    assert contents.tables["questions"].column("question_id").to_pylist() == [1, 2, 3, 4]
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -645,7 +424,6 @@ def test_two_rows_may_stand_on_one_line() -> None:
         (DECLARATION, b""),
         (DECLARATION, b"\xef\xbb\xbf"),
         (DECLARATION, b"<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>"),
-        (b"\n", b"\r\n"),
         (b"\r\n", b"\n"),
         (b"\r\n", b"\r"),
         (DECLARATION, DECLARATION + b"\n<!-- CC BY-SA > 4.0\n--> <!---->\n"),
@@ -657,6 +435,4 @@ def test_files_may_open_and_close_in_any_of_the_usual_ways(old: bytes, new: byte
     content = document(BEFORE + WRITTEN + AFTER)
     changed = content.replace(old, new)
     assert old in content
-
     assert every_way(changed, QUESTIONS).tables == every_way(content, QUESTIONS).tables
-    assert _ROOT.match(changed)  # so does what a file is told by

@@ -108,30 +108,10 @@ def issue(number: int, body: str, repository: str = "") -> dict:
     return row | ({"url": f"https://github.com/{repository}/issues/{number}"} if repository else {})
 
 
-@pytest.mark.parametrize("has_address", [True, False])
-def test_no_link_crosses_from_one_repository_to_another(has_address: bool, tmp_path: Path) -> None:
-    bodies = {n: f"Duplicate of #{n - 1} and #{n + 7}." if n % 3 == 0 else "b" for n in range(1, 301)}
-    files = {
-        f"{name}_json": json.dumps([issue(n, body, f"o/{name}" * has_address) for n, body in bodies.items()])
-        for name in "ab"
-    }
-    assert len(questions(tmp_path, **files)) == 600
-    joined = links(tmp_path)
-    assert len(joined) == 2 * (100 + 97)
-    homes = [[id_.rpartition("#")[0] for id_ in pair] for pair in joined]
-    assert {tuple(pair) for pair in homes} == {
-        (home, home) for home in (["o/a", "o/b"], ["a.json", "b.json"])[not has_address]
-    }
-
-
 def test_the_links_of_a_row_go_with_it(tmp_path: Path) -> None:
     """An issue in two exports is a repeated id: the last row counts, with what it names."""
-    before = [
-        issue(1, "Duplicate of #2", "o/r"),
-        issue(2, "b", "o/r"),
-        issue(3, "b", "o/r"),
-        issue(4, "Dupe of #2", "o/r"),
-    ]
+    bodies = ["Duplicate of #2", "b", "b", "Dupe of #2"]
+    before = [issue(number, body, "o/r") for number, body in enumerate(bodies, 1)]
     dated = {**issue(4, "Dupe of #3", "o/r"), "createdAt": "some day"}  # a row that is rejected, and so not the last
     after = [issue(1, "Duplicate of #3", "o/r"), dated]
     questions(tmp_path, Columns(), a_json=json.dumps(before), b_json=json.dumps(after))
@@ -179,11 +159,8 @@ def test_all_rows_are_somewhere_and_take_with_them_what_was_made_from_them(form:
     for number, related in duckdb.sql(f"SELECT question_id, related_id FROM {tables['links']}").fetchall():
         name, position = places[number]
         body = rows[name][position - 1]["body"]
-        home = (
-            name + f".{suffix}"
-            if "url" not in (row := rows[name][position - 1])
-            else "/".join(row["url"].split("/")[3:5])
-        )
+        url = rows[name][position - 1].get("url")
+        home = "/".join(url.split("/")[3:5]) if url else f"{name}.{suffix}"
         assert related in {id_number(f"{home}#{other}") for other in re.findall(r"(?:Dup\w+ of|and) #(\d)", body)}
     assert (len(numbers["links"]) > 0) == (form == "issues")
 
@@ -204,24 +181,6 @@ def test_what_a_zip_keeps_packed_is_told(tmp_path: Path, capsys: pytest.CaptureF
         archive.writestr("b.csv.gz", "")
     ingest(IngestJob((str(tmp_path / "z.zip"),), str(tmp_path / "out")))
     assert "z.zip/b.csv.gz (is packed itself" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("mark", "said"),
-    [
-        ("_delta_log/00000000000000000000.json", "a table of Delta, .*delta_scan"),
-        ("metadata/00001-ab.metadata.json", "a table of Iceberg, .*iceberg_scan"),
-        (".hoodie/hoodie.properties", "a table of Hudi, .*Spark"),
-    ],
-)
-@pytest.mark.parametrize("above", [0, 1])
-def test_the_files_of_a_table_format_are_not_read_one_by_one(mark: str, said: str, above: int, tmp_path: Path) -> None:
-    (data := tmp_path / "lake" / "faq" / "data" / "day=1").mkdir(parents=True)
-    duckdb.sql(f"COPY (SELECT 1 AS id, 'deleted' AS title) TO '{data}/a.parquet'")
-    (marked := tmp_path / "lake" / "faq" / mark).parent.mkdir()
-    marked.write_text("{}")
-    with pytest.raises(DupqError, match=rf"lake/faq: {said}"):
-        find_sites([str(tmp_path / "lake") if above else str(tmp_path / "lake" / "faq")])
 
 
 def test_a_pipe_is_told(tmp_path: Path) -> None:

@@ -2,17 +2,13 @@
 
 import io
 import random
-from pathlib import Path
 
 import pytest
-from dump_files import COMPRESS
 from odd_rows import Mangler
-from xml_contents import answer, comparable, document, outcome, question, read, read_slowly
+from xml_contents import comparable, document, outcome, question, read, read_slowly
 
 from dupq.dump import posts, xml_files
-from dupq.dump.files import Member
 from dupq.dump.parsing import Format
-from dupq.dump.streams import open_member
 from dupq.dump.xml_files import ROW_START, Segment, segments
 from dupq.errors import DupqError
 
@@ -62,27 +58,10 @@ def test_ranges_are_the_segments_of_the_stream(size: int, at_once: int) -> None:
 def test_odd_rows_are_read_the_same_together_alone_and_in_any_segments(name: str, seed: int) -> None:
     form: Format = FORMATS[name]
     content = document(Mangler(seed, form.root).rows(), form.root)
-
     expected = outcome(lambda: read_slowly(content, form))
-
     assert outcome(lambda: read(content, form)) == expected
     if not isinstance(expected, str):
         assert comparable(read(content, form, 200)) == expected
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        *(b"<b", b"&nbsp;", b"&", b"&#xE;", b"&#0;", b"\x01", b"\0\0", b"\xff", b"\xc3", b"\xed\xa0\x80"),
-        *(b"\xef\xbf\xbf", b'" Body="', b'" Id="1', b'"x="', b'" Body = "', b"' >", b"\xc3\xa9&lt;\r\n&#xA;&#10;"),
-    ],
-)
-@pytest.mark.parametrize("behind", [b"", b"x", b"<!-- ", b"</row>"])
-def test_answers_that_are_not_wanted_are_judged_as_all_rows_are(body: bytes, behind: bytes) -> None:
-    odd = answer(7, 1, Body="BODY", CommentCount=0).replace(b"BODY", body).rstrip() + behind
-    content = document(question(1, Title="t") + answer(6, 1, Body="b") + odd + answer(8, 1) + question(9, Title="t"))
-
-    assert comparable(read(content, FORMATS["questions"])) == comparable(read_slowly(content, FORMATS["questions"]))
 
 
 @pytest.mark.parametrize("is_last", [False, True])
@@ -117,19 +96,8 @@ def test_a_row_that_reaches_far_into_further_segments_is_one_reject(
 
 def test_a_file_that_is_cut_short_in_a_long_row_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xml_files, "MAXIMUM_ROW", 1_000)
-
     with pytest.raises(DupqError, match=r"cut short: it does not end with </posts>$"):
         read(document(question(1) + question(2, Body="x" * 9_000))[:-2_000], FORMATS["posts"], 100)
-
-
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_segments_of_a_packed_file_are_those_of_the_plain_one(suffix: str, tmp_path: Path) -> None:
-    content = document(b"".join(question(number, Body="é" * number) for number in range(200)))
-    path = tmp_path / f"Posts.xml{suffix}"
-    path.write_bytes(COMPRESS[suffix](content))
-
-    with open_member(Member(str(path))) as stream:
-        assert list(segments(stream, size=1_000)) == all_segments(content, 1_000)
 
 
 def test_an_empty_file_is_one_empty_segment() -> None:

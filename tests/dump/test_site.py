@@ -1,4 +1,4 @@
-import datetime
+import contextlib
 import functools
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from dupq.dump.parsing import Account
 from dupq.dump.sites import find_sites
 from dupq.errors import DupqError
 from dupq.settings.sections import IngestSettings
-from dupq.tables import ANSWERS, LINKS, QUESTIONS, REJECTS
+from dupq.tables import ANSWERS
 
 
 def read(folder: Path, posts: bytes, links: bytes | None = None, **options: Any) -> SiteTables:
@@ -33,27 +33,9 @@ def column(tables: SiteTables, name: str) -> list[Any]:
     return tables.questions.column(name).to_pylist()
 
 
-def test_questions_and_links_have_the_schemas_of_the_archive(tmp_path: Path) -> None:
-    tables = read(tmp_path, question(1, CreationDate="2012-03-06T19:06:05.667"), link(1, 2))
-
-    assert tables.questions.schema == QUESTIONS
-    assert tables.links.schema == LINKS
-    assert tables.rejects.schema == REJECTS
-    assert column(tables, "creation_date") == [datetime.datetime(2012, 3, 6, 19, 6, 5, 667_000, tzinfo=datetime.UTC)]
-
-
-def test_questions_are_sorted_by_id(tmp_path: Path) -> None:
-    tables = read(tmp_path, question(30) + question(4) + question(100) + question(5))
-
-    assert column(tables, "question_id") == [4, 5, 30, 100]
-    assert (tables.links, tables.counts["link_rows"]) == (LINKS.empty_table(), 0)
-
-
 def test_links_are_sorted_and_kept_as_often_as_they_are_there(tmp_path: Path) -> None:
     links = link(9, 2, 3) + link(9, 2, 1) + link(1, 5, 7) + link(9, 1) + link(9, 1)
-
     tables = read(tmp_path, question(1), links)
-
     assert [tuple(values.values())[:3] for values in tables.links.to_pylist()] == [
         (1, 5, "type-7"),
         (9, 1, "duplicate"),
@@ -65,9 +47,7 @@ def test_links_are_sorted_and_kept_as_often_as_they_are_there(tmp_path: Path) ->
 
 def test_answers_are_read_if_asked_for_and_say_which_are_accepted(tmp_path: Path) -> None:
     posts = answer(30, 9, Body="early") + question(9, AcceptedAnswerId=20) + answer(20, 9, Score=4) + answer(20, 9)
-
     tables = read(tmp_path, posts + question(2, AcceptedAnswerId=1), answers=True)
-
     assert tables.tables["answers"].schema == ANSWERS
     assert tables.tables["answers"].to_pylist() == [
         {"answer_id": 20, "question_id": 9, "body_html": "", "score": None, "is_accepted": True},
@@ -77,18 +57,8 @@ def test_answers_are_read_if_asked_for_and_say_which_are_accepted(tmp_path: Path
 
 
 def test_every_row_is_counted_once(tmp_path: Path) -> None:
-    posts = (
-        question(1)
-        + question(1)
-        + question("x")
-        + b"  <row Id=9 />\r\n"
-        + row(Id=2, PostTypeId=2, Body="an answer")
-        + row(Id=3, PostTypeId=5)
-        + row(Id=4)
-        + question(1000000001, Title="invented")
-        + row(Id=1000000010, PostTypeId=2)
-        + question(8)
-    )
+    posts = question(1) + question(1) + question("x") + b"  <row Id=9 />\r\n" + row(Id=2, PostTypeId=2, Body="answer")
+    posts += row(Id=3, PostTypeId=5) + row(Id=4) + question(1000000001) + row(Id=1000000010, PostTypeId=2) + question(8)
 
     tables = read(tmp_path, posts, link(1, 8) + link(1, "x") + b"<row broken />")
 
@@ -98,45 +68,11 @@ def test_every_row_is_counted_once(tmp_path: Path) -> None:
         {"rows": 10, "questions": 2, "other_posts": 2, "fabricated": 2, "duplicate_ids": 1, "rejects": 3},
         {"rows": 3, "links": 1, "rejects": 2},
     ]
-    assert tables.counts == {
-        "rows": 10,
-        "answers": 0,
-        "questions": 2,
-        "other_posts": 2,
-        "rejects": 3,
+    of_links = {"link_rows": 3, "links": 1, "link_rejects": 2}
+    assert tables.counts == {"rows": 10, "answers": 0, "questions": 2, "other_posts": 2, "rejects": 3} | of_links | {
         "fabricated": 2,
         "duplicate_ids": 1,
-        "link_rows": 3,
-        "links": 1,
-        "link_rejects": 2,
     }
-
-
-def test_rejects_name_the_file_the_place_the_reason_and_the_row(tmp_path: Path) -> None:
-    posts = question(1) + question("x", Title="ü" * 300) + b"<row Id=9 />\r\n"
-
-    rejects = read(tmp_path, posts, link(1, "")).rejects.to_pylist()
-
-    content = (tmp_path / "dump" / "Posts.xml").read_bytes()
-    assert [(Path(reject["source"]).name, reject["reason"]) for reject in rejects] == [
-        ("Posts.xml", "Id not a number"),
-        ("Posts.xml", "not well-formed"),
-        ("PostLinks.xml", "no RelatedPostId"),
-    ]
-    assert rejects[0]["position"] == content.index(b'<row Id="x"')
-    assert rejects[0]["excerpt"] == ('<row Id="x" PostTypeId="1" Title="' + "ü" * 300)[:200]
-    assert rejects[1]["position"] == content.index(b"<row Id=9")
-
-
-def test_a_reject_from_an_archive_names_the_member(tmp_path: Path) -> None:
-    archive = tmp_path / "a.com.7z"
-    with py7zr.SevenZipFile(archive, "w") as packed:
-        packed.writestr(document(question(1) + question("x")), "Posts.xml")
-
-    (dump,) = find_sites([str(archive)]).sites
-
-    rejects = read_site(dump, tmp_path / "archive").rejects
-    assert rejects.column("source").to_pylist() == [f"{archive}/Posts.xml"]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +90,6 @@ def test_a_reject_from_an_archive_names_the_member(tmp_path: Path) -> None:
 def test_a_dump_without_questions_is_an_error_that_says_what_it_has(posts: bytes, instead: str, tmp_path: Path) -> None:
     with pytest.raises(DupqError) as caught:
         read(tmp_path, posts)
-
     source = f"{tmp_path}/dump/Posts.xml"
     first, bad = Path(source).read_bytes().find(b"<row"), '<row Id="x" PostTypeId="1" />'
     assert str(caught.value) == f"{source}: no questions in it, only {instead.format(first, source, bad)}"
@@ -183,17 +118,17 @@ def test_tables_do_not_depend_on_segments_ranges_or_shards(
     assert whole.questions.num_rows == 85
     assert in_pieces.tables == whole.tables
     assert in_pieces.rejects.drop("source") == whole.rejects.drop("source")
+    source = "a.com.7z/Posts.xml" if packed else "dump/Posts.xml"
+    assert in_pieces.rejects["source"].to_pylist() == [f"{tmp_path}/{source}"]
     assert list(in_pieces.counts.pop("files").values()) == list(whole.counts.pop("files").values())
     assert in_pieces.counts == whole.counts
 
 
-@pytest.mark.parametrize("rows", [1, 9, 10, 13])
+@pytest.mark.parametrize("rows", [1, 9, 10])
 def test_ranges_reach_to_the_last_row_of_a_file(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SEGMENT_SIZE", 10)
     monkeypatch.setattr(reading, "segments", functools.partial(xml_files.segments, size=10))
-
     tables = read(tmp_path, b"".join(map(question, range(rows))))
-
     assert column(tables, "question_id") == list(range(rows))
 
 
@@ -227,7 +162,6 @@ def account_of(rows: int, **counts: int) -> Account:
 def test_counts_that_do_not_add_up_are_an_error() -> None:
     counts = dict.fromkeys(["questions", "answers", "other_posts", "rejects", "fabricated", "duplicate_ids"], 1)
     assert account_of(6, **counts).totals()["rows"] == 6
-
     with pytest.raises(DupqError, match=r"Posts\.xml: 7 rows are not the sum of questions 1, answers 1, other_posts 1"):
         account_of(7, **counts).totals()
     account = account_of(6, **counts)
@@ -238,13 +172,7 @@ def test_counts_that_do_not_add_up_are_an_error() -> None:
 
 @pytest.mark.parametrize(
     ("rejects", "links", "share", "allowed", "fails"),
-    [
-        (10, 0, 0.01, 10, False),
-        (11, 0, 0.01, 10, True),
-        (10, 1, 0.01, 10, True),
-        (10, 0, 0.5, 0, False),
-        (1, 0, 0, 0, True),
-    ],
+    [(10, 0, 0.01, 10, False), (10, 1, 0.01, 10, True), (10, 0, 0.5, 0, False), (1, 0, 0, 0, True)],
 )
 def test_too_many_rejects_fail_a_site(
     rejects: int, links: int, share: float, allowed: int, fails: bool, monkeypatch: pytest.MonkeyPatch
@@ -252,10 +180,6 @@ def test_too_many_rejects_fail_a_site(
     monkeypatch.setattr(parsing, "REJECTS_ALLOWED", allowed)
     account = account_of(20, rejects=rejects, questions=20 - rejects)
     account.add(1, {"rows": links, "rejects": links})
-    settings = IngestSettings(maximum_reject_share=share)
-
-    if fails:
-        with pytest.raises(DupqError, match=rf"^{rejects + links} of {20 + links} rows are broken.*see there"):
-            account.check_rejects(settings, "there")
-    else:
-        account.check_rejects(settings, "there")
+    said = pytest.raises(DupqError, match=rf"^{rejects + links} of {20 + links} rows are broken.*see there")
+    with said if fails else contextlib.nullcontext():
+        account.check_rejects(IngestSettings(maximum_reject_share=share), "there")

@@ -17,7 +17,6 @@ from dupq.dump.reading import Ingest, batches, check_columns, file_ranges
 from dupq.dump.table_files import NO_OBJECT, NO_TEXT, id_number, repeated_ids
 from dupq.errors import DupqError
 from dupq.settings.sections import IngestSettings
-from dupq.tables import IDS
 from dupq.text.tokens import as_html, is_html
 
 JOB = Ingest("", IngestSettings())
@@ -56,11 +55,8 @@ def rejects(contents: ParsedRows) -> list[tuple[int, str]]:
         ("id title text", Columns(), {"Id": 0, "Title": 1, "Body": 2}),
         ("Question Answer created_at labels", Columns(), {"Title": 0, "Body": 1, "CreationDate": 2, "Tags": 3}),
         ("number key subject", Columns(), {"Id": 0, "Title": 2}),
-        ("a b c", Columns(title="c", id="a"), {"Title": 2, "Id": 0}),
         ("title question answer", Columns(title="question"), {"Title": 1, "Body": 2}),
         ("title body", Columns(title="body"), {"Title": 1}),
-        ("id text", Columns(), {"Body": 1, "Id": 0}),
-        ("Nr Titel Text", Columns(text="Text"), {"Body": 2}),
     ],
 )
 def test_columns_are_those_named_or_the_obvious_ones(names: str, columns: Columns, found: dict) -> None:
@@ -70,16 +66,10 @@ def test_columns_are_those_named_or_the_obvious_ones(names: str, columns: Column
 @pytest.mark.parametrize(
     ("names", "columns", "said"),
     [
-        (
-            "title_body upvoted",
-            Columns(),
-            "which column is the question? name it with --title COLUMN, and its text with",
-        ),
-        ("Nr Titel Text", Columns(), "which column is the question"),
+        ("title_body upvoted", Columns(), "which column is the question? name it with --title COLUMN, and its"),
         ("title question", Columns(), "'title', 'question' may each be the title; say which with --title COLUMN"),
         ("title body text", Columns(), "'text', 'body' may each be the text; say which with --text COLUMN"),
         ("title title", Columns(title="title"), "column 'title' is there 2 times; its columns are 'title', 'title'"),
-        ("id title", Columns(id="key"), "column 'key' is missing; its columns are 'id', 'title'"),
     ],
 )
 def test_columns_that_are_not_clear_are_named(names: str, columns: Columns, said: str) -> None:
@@ -93,7 +83,6 @@ def test_columns_that_are_not_clear_are_named(names: str, columns: Columns, said
 
 def test_a_text_is_html_by_its_name_its_closing_tags_or_what_is_said() -> None:
     some = ["<p>one</p>", "two<br>", "", None, "x < y"]
-
     assert is_html("body", some)
     assert not is_html("body", [*some, "a", "b"])
     assert is_html("body_html", ["a"])
@@ -103,11 +92,9 @@ def test_a_text_is_html_by_its_name_its_closing_tags_or_what_is_said() -> None:
 
 def test_plain_text_is_escaped_and_its_blank_lines_part_paragraphs(tmp_path: Path) -> None:
     assert as_html("a < b\r\n\r\n \n\nc\nd\n\n") == "<p>a &lt; b</p>\n<p>c\nd</p>"
-    assert (
-        read(tmp_path / "a.csv", "title,body\nt,a<b\n").tables["questions"]["body_html"][0].as_py() == "<p>a&lt;b</p>"
-    )
-    written = "title,body\nt,<p>a</p>\n"
-    assert read(tmp_path / "b.csv", written).tables["questions"]["body_html"][0].as_py() == "<p>a</p>"
+    for written, html in (("a<b", "<p>a&lt;b</p>"), ("<p>a</p>", "<p>a</p>")):
+        found = read(tmp_path / "a.csv", f"title,body\nt,{written}\n").tables["questions"]
+        assert found["body_html"].to_pylist() == [html]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +110,6 @@ def test_tags_are_read_as_people_write_them(written: str) -> None:
 
 def test_ids_that_are_no_numbers_get_one_each(tmp_path: Path) -> None:
     found = read(tmp_path / "a.csv", "id,title\nK-1,a\n7,b\n7.0,c\n007,d\n,e\n140737488355328,f\n")
-
     ids = {row["id"]: row["question_id"] for row in found.tables["ids"].to_pylist()}
     assert ids.keys() == {"K-1", "7", "7.0", "007", "140737488355328"}
     assert ids["7"] == 7
@@ -132,48 +118,26 @@ def test_ids_that_are_no_numbers_get_one_each(tmp_path: Path) -> None:
     assert id_number("K-1") == ids["K-1"]  # whatever other rows there are
 
 
-def test_files_of_one_name_in_several_folders_have_ids_of_their_own(tmp_path: Path) -> None:
-    files = [tmp_path / year / "part-0.csv" for year in ("2025", "2026")]
+def test_rows_without_an_id_are_numbered_by_file_and_row(tmp_path: Path) -> None:
+    files = [tmp_path / year / "a.csv" for year in ("2025", "2026")]
     for file in files:
         file.parent.mkdir()
-        file.write_text("title\na\nb\n")
+        file.write_text('title\n"a\nb"\n\nc\n')
     site = DumpSite("faq", tuple(Member(str(file)) for file in files), is_table=True)
-
     found = [batch.read().tables["ids"] for file_range in file_ranges(site) for batch in batches(file_range, JOB)]
-
-    ids = [f"{year}/part-0.csv:{row}" for year in (2025, 2026) for row in (1, 2)]
-    assert pa.concat_tables(found)["id"].to_pylist() == ids
-
-
-def test_rows_without_an_id_are_numbered_by_file_and_row(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.csv").write_text('title\n"a\nb"\n\nc\n')
-    site = DumpSite("faq", (Member(f"{tmp_path}/a.csv"), Member(f"{tmp_path}/b.csv")), is_table=True)
-
-    found = [batch.read().tables["ids"] for file_range in file_ranges(site) for batch in batches(file_range, JOB)]
-
     numbers = [(row["question_id"], row["id"], row["position"]) for row in pa.concat_tables(found).to_pylist()]
-    assert numbers[:2] == [(1, "a.csv:1", 2), (2, "a.csv:2", 5)]
-    assert numbers[2:] == [(10**9 + 1, "b.csv:1", 2), (10**9 + 2, "b.csv:2", 5)]
-    assert read(tmp_path / "a.csv").tables["ids"]["id"].to_pylist() == ["1", "2"]
+    assert numbers[:2] == [(1, "2025/a.csv:1", 2), (2, "2025/a.csv:2", 5)]
+    assert numbers[2:] == [(10**9 + 1, "2026/a.csv:1", 2), (10**9 + 2, "2026/a.csv:2", 5)]
+    assert read(files[0]).tables["ids"]["id"].to_pylist() == ["1", "2"]
 
 
 def test_doubled_ids_are_rejected_but_for_the_last(tmp_path: Path) -> None:
     ids = [read(tmp_path / f"{name}.csv", "id,title\nx,a\ny,b\nx,c\n").tables["ids"] for name in ("a", "b")]
-
     found = [(row["source"][-5:], row["position"], row["excerpt"]) for row in repeated_ids(ids).to_pylist()]
-
     a, b = (f"{tmp_path}/{name}.csv" for name in ("a", "b"))
     assert found[0] == ("a.csv", 2, f"x is also the id at 4 of {a}")
     assert found[1:3] == [("a.csv", 3, f"y is also the id at 3 of {b}"), ("a.csv", 4, f"x is also the id at 2 of {b}")]
     assert found[3:] == [("b.csv", 2, f"x is also the id at 4 of {b}")]
-
-
-def test_two_ids_with_one_hash_are_told_as_such() -> None:
-    rows = [dict.fromkeys(IDS.names) | {"question_id": 7, "id": name, "source": "a.csv"} for name in ("x", "y")]
-    ids = pa.Table.from_pylist([{**row, "position": line} for line, row in enumerate(rows, 2)], IDS)
-
-    assert repeated_ids([ids])["excerpt"].to_pylist() == ["x has the same hash as the id at 3 of a.csv"]
 
 
 def test_only_the_name_of_a_file_says_how_it_is_separated(tmp_path: Path) -> None:
@@ -190,9 +154,7 @@ def test_only_the_name_of_a_file_says_how_it_is_separated(tmp_path: Path) -> Non
 def test_quotes_that_quote_nothing_cost_no_row(tmp_path: Path) -> None:
     lines = ["id,title,text", '1,"a ""b"", c",x', '2,"All lives" or not?,y', '3,"never closed,z']
     lines += [*(f"{number},t,u" for number in range(4, 3000)), '3000,"last",v']
-
     found = read(tmp_path / "a.csv", "\n".join(lines))
-
     assert len(found.rejects) == 0
     assert found.tables["questions"]["question_id"].to_pylist() == list(range(1, 3001))
     assert titles(found)[:4] == ['a "b", c', '"All lives" or not?', '"never closed', "t"]
@@ -200,9 +162,7 @@ def test_quotes_that_quote_nothing_cost_no_row(tmp_path: Path) -> None:
 
 def test_broken_rows_are_told_with_their_lines(tmp_path: Path) -> None:
     rows = [b"1,a", b"2", b'"3","a","b"', b"4,caf\xe9", b'5,"x"y,z', b"6,", b"", b'7,"two\nlines"', b"8,\0\x0eb"]
-
     found = read(tmp_path / "a.csv", b"\n".join([b"\xef\xbb\xbfid,title", *rows]))
-
     reasons = ["1 fields where the header has 2", "3 fields where the header has 2", NOT_UTF8]
     reasons += ["quotes that do not match", "neither title nor text"]
     assert rejects(found) == list(enumerate(reasons, 3))
@@ -238,9 +198,7 @@ def test_values_of_any_type_are_read(tmp_path: Path) -> None:
         "date": pa.array([1_600_000_000_123, None], pa.timestamp("ms", tz="Europe/Berlin")),
     }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-
     found = read(tmp_path / "a.parquet")
-
     (row,) = found.tables["questions"].to_pylist()
     assert (row["question_id"], row["title"], row["tags"]) == (1, "a", ["x, y", "z"])
     assert row["creation_date"].timestamp() == 1_600_000_000.123
@@ -258,23 +216,12 @@ def test_tags_lose_what_a_json_list_spells_and_no_text_may_have(tmp_path: Path) 
     [
         ("a.csv", b"", "empty, without a header that names its columns"),
         ("a.csv", "id,title\n1,a".encode("utf-16"), "encoded in UTF-16 or UTF-32; save it as UTF-8"),
-        ("a.csv", "id,title\n1,a".encode("utf-16-le"), "encoded in UTF-16 or UTF-32; save it as UTF-8"),
-        ("a.json", "[{}]".encode("utf-16"), "encoded in UTF-16 or UTF-32; save it as UTF-8"),
         ("a.json", b"[]", "a list of objects, or one object per line, expected"),
         ("a.csv", b"PK\3\4\x14\0\6\0", "a .zip or a workbook of Excel; rename it to end in .zip, or save it as CSV"),
-        (
-            "a.ndjson",
-            b'{"title": "a"},\n{"title": "b"},\n',
-            "a list of objects, or one object per line, expected; it ha",
-        ),
+        ("a.ndjson", b'{"title": "a"},\n{"title": "b"},\n', "a list of objects, or one object per line, expected; it"),
         ("a.csv", b"title\n" + b"x" * (9 << 20), "line 2 is longer than 8 MiB"),
-        ("a.json", b'[{"title": "a"}, {"tit', "cannot be read (Malformed JSON"),
         ("a.parquet", b"PAR1", "cannot be read ("),
-        ("a.json", b'[["a", 1], ["b", 2]]', "a list of objects, or one object per line, expected"),
-        ("a.json", b'{"columns": ["title"], "index": [0], "data": [["a"]]}', "one object, not a list of them; take"),
-        ("a.json", b'{"0": {"title": "a"}, "1": {"title": "b"}}', "one object, not a list of them; take the list"),
         ("a.json", b'{"title": {"0": "a", "1": "b"}, "id": {"0": 5, "1": 6}}', "column 'title' holds lists or objects"),
-        ("a.jsonl", b'{"title": {"rendered": "a"}}\n{"title": {"rendered": "b"}}', "column 'title' holds lists or obj"),
         ("a.json", b'{"data": {"issues": {"nodes": [{"title": "a"}]}}}', "one object, not a list of them; take the li"),
     ],
 )
@@ -294,9 +241,6 @@ def test_a_table_that_cannot_be_read_is_named_in_one_line(name: str, content: by
         '{"items": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"}, {"id": 3, "title": "c"}], "has_more": false}',
         '{"items": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"}]}{"items": []}'
         '{"items": [{"id": 3, "title": "c"}]}',
-        '[{"total": 3, "issues": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"}, {"id": 3, "title": "c"}]}]',
-        '{"schema": {"fields": [{"name": "id"}]}, "data": [{"id": 1, "title": "a"}, {"id": 2, "title": "b"},'
-        '{"id": 3, "title": "c"}]}',
     ],
 )
 def test_pages_of_rows_are_read_as_rows(content: str, tmp_path: Path) -> None:
@@ -329,18 +273,11 @@ def test_pandas_tables_are_read_or_refused(tmp_path: Path) -> None:
             read(tmp_path / "a.json")
 
 
-@pytest.mark.parametrize("form", ["json", "csv"])
-def test_the_apis_texts_and_dates_are_read_as_it_writes_them(form: str, tmp_path: Path) -> None:
+def test_the_apis_texts_and_dates_are_read_as_it_writes_them(tmp_path: Path) -> None:
     item = {"question_id": 5, "title": "What&#39;s &quot;x&quot; &amp; y?", "is_answered": True, "body": "a &lt; b"}
     item |= {"creation_date": 1_700_000_000, "tags": ["c++"]}
-    path = tmp_path / f"a.{form}"
-    with path.open("w", newline="") as file:
-        if form == "csv":
-            writer = csv.DictWriter(file, list(item))
-            writer.writeheader()
-            writer.writerow(item)
-        else:
-            json.dump({"items": [item], "has_more": True, "quota_max": 300}, file)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"items": [item], "has_more": True, "quota_max": 300}))
     (row,) = read(path).tables["questions"].to_pylist()
     assert (row["question_id"], row["title"], row["tags"]) == (5, 'What\'s "x" & y?', ["c++"])
     assert (row["body_html"], row["creation_date"].timestamp()) == ("a &lt; b", 1_700_000_000)
@@ -426,7 +363,6 @@ def test_what_databases_write_for_a_missing_value_is_none(tmp_path: Path) -> Non
 
 def test_a_name_that_looks_like_a_pattern_is_none(tmp_path: Path) -> None:
     (tmp_path / "a1.json").write_text('[{"title": "other"}]')
-
     assert titles(read(tmp_path / "a[1].json", '[{"title": "x"}]')) == ["x"]
 
 
@@ -434,9 +370,7 @@ def test_a_name_that_looks_like_a_pattern_is_none(tmp_path: Path) -> None:
 
 
 def test_github_issues_lose_their_template_and_keep_labels_and_duplicates(tmp_path: Path) -> None:
-    body = (
-        "<!-- Fill in\nall. -->\n### What happened\n\nIt broke < 5.\n- [x] I searched\n_No response_\n\nDuplicate of #3"
-    )
+    body = "<!-- Fill in\nall. -->\n### What happened\n\nIt broke < 5.\n- [x] I searched\n_No response_\n\nDupe of #3"
     both = {"title": "Crash", "body": body, "labels": [{"name": "bug"}, {"name": "a|b"}]}
     gh = {"number": 7, **both, "createdAt": "2024-01-02T03:04:05Z", "author": {"login": "ann"}}
     gh |= {"url": "https://github.com/o/r/issues/7", "comments": [{"body": "duplicate of #5, I think"}, {"body": None}]}
@@ -471,14 +405,12 @@ def duplicates_in(text: str) -> set[str]:
     ("text", "named"),
     [
         ("Closing as a duplicate of #2.", "o/r#2"),
-        ("Duplicate of: #7", "o/r#7"),
         ("_Duplicate of **#16**_", "o/r#16"),
         ("Duplicate of #2, #5 and #9", "o/r#2 o/r#5 o/r#9"),
         ("Duplicate of https://github.com/o/r/issues/8", "o/r#8"),
         ("Duplicate of other/my_repo.js#2", "other/my_repo.js#2"),
         ("Duplicate of [#2](https://github.com/o/r/issues/2)", "o/r#2"),
         ("```\nsome code\n```\nDuplicate of #2", "o/r#2"),
-        ("Is it bad? Yes. Duplicate of #2 and not #3", "o/r#2"),
         ("Duplicate of #1, myself", ""),
     ],
 )
@@ -491,17 +423,13 @@ def test_a_remark_names_all_that_an_issue_duplicates(text: str, named: str) -> N
     [
         "Is this a duplicate of #9?",
         "Possible duplicate of #9",
-        "Could be duplicate of #9 or not",
-        "Please check if this is a duplicate of #9.",
         "Duplicate of #8 or #9",
         "I don't think that it is a\nduplicate of #9",
         "> Duplicate of #9",
         "`Duplicate of #9`",
-        "```\nDuplicate of #9\n```",
         "    Duplicate of #9",
         "<pre>Duplicate of #9</pre>",
         "- [ ] Duplicate of #9",
-        "Duplicate of pull request #9",
     ],
 )
 def test_a_guess_a_question_and_code_are_no_remark(text: str) -> None:

@@ -68,11 +68,8 @@ def test_a_saved_bag_is_read_without_its_network(tmp_path: Path) -> None:
     uri, words = str(tmp_path), Vocabulary([f"word{number}" for number in range(38)])
     settings = config.load("dupq").changed(encoder=KIND)
     network = rebuild(KIND, tensors, "here")
-    save(
-        uri,
-        SavedEncoder(network, words, settings, None, Fitness(questions=1, unknown_words=0.0, bodies_found=None), {}),
-        "run",
-    )
+    fitness = Fitness(questions=1, unknown_words=0.0, bodies_found=None)
+    save(uri, SavedEncoder(network, words, settings, None, fitness, {}), "run")
     reader = load_reader(uri)
     assert isinstance(reader.network, Bag)
     assert (reader.vocabulary.words, reader.settings) == (words.words, load(uri).settings)

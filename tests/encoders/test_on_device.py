@@ -13,7 +13,6 @@ from dupq.encoders.on_device import DeviceTexts, bags_on_device
 from dupq.encoders.protocol import WordTable
 from dupq.settings.sections import EncoderSettings
 from dupq.text.token_arrays import TokenIds
-from dupq.training.loop import texts_by_key
 
 CPU = torch.device("cpu")
 TEXTS = st.lists(st.lists(st.integers(0, 8), max_size=12), max_size=8)
@@ -66,16 +65,6 @@ def test_batches_have_each_text_once_and_are_few(most: int, lengths: list[int]) 
         assert sizes.min() > ids.shape[1] // 2 or ids.shape[1] <= max(1, max(lengths) // 8)
     if most > 40 * 70:
         assert len(made) <= 4
-
-
-def test_texts_are_taken_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    sequences = {key: np.full(key % 5, key % 100, np.int32) for key in (1 << 40, 7, 3, 12)}
-    keys = np.array([12, 3, 1 << 40, 3])
-    monkeypatch.setattr(on_device, "is_gpu", lambda _: True)
-    texts = texts_by_key(sequences, CPU)(keys)
-    assert isinstance(texts, DeviceTexts)
-    ids, *_ = texts.flat()
-    assert ids.tolist() == np.concatenate([sequences[key] for key in keys.tolist()]).tolist()
 
 
 def test_a_table_has_the_gradient_of_torch_with_each_word_once(monkeypatch: pytest.MonkeyPatch) -> None:

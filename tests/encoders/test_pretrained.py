@@ -55,13 +55,8 @@ def test_a_saved_encoder_names_the_model_and_holds_none_of_it(model: Path, tmp_p
     network = network_for(model)
     assert set(network.state_dict()) == {"words.weight", "fingerprint"}
     folder = str(tmp_path / "encoder")
-    save(
-        folder,
-        SavedEncoder(
-            network, vocabulary, settings, 0.5, Fitness(questions=9, unknown_words=0.0, bodies_found=None), {}
-        ),
-        "run",
-    )
+    fitness = Fitness(questions=9, unknown_words=0.0, bodies_found=None)
+    save(folder, SavedEncoder(network, vocabulary, settings, 0.5, fitness, {}), "run")
     again = load(folder)
     assert again.settings.encoder.model == str(model)
     ids = [slow_ids(vocabulary, "blue sails", 10)]

@@ -53,10 +53,6 @@ def test_a_link_is_joined_if_both_of_its_questions_are_in_one_cluster(drawn: tup
     assert found.tolist() == [together(*link, clusters) for link in links]
 
 
-def test_measures_of_nothing() -> None:
-    assert [*calibration(np.zeros(0), np.zeros(0, bool), TENTHS).values()] == [[]] * 5
-
-
 TENTHS = tuple(edge / 10 for edge in range(11))
 PROBABILITIES = st.floats(0, 1) | st.sampled_from([0.0, 0.1, 0.3, 0.7, 0.9, 1.0])
 PAIRS = st.lists(st.tuples(PROBABILITIES, st.booleans()), max_size=30)
@@ -83,9 +79,3 @@ def test_a_question_changed_if_it_is_not_in_the_cluster_of_one_id_both_times(now
     found = partners_changed(Clustering(*arrays(now)), Clustering(*arrays(then)))
     assert found == (pytest.approx(changed / len(either)) if either else 0)
     assert found == partners_changed(Clustering(*arrays(then)), Clustering(*arrays(now)))
-
-
-def test_what_is_in_clusters_one_time_only_changed_and_without_a_difference_nothing_did() -> None:
-    nothing, some = Clustering(*arrays({})), Clustering(*arrays({1: 1, 2: 1}))
-    assert partners_changed(some, some) == partners_changed(nothing, nothing) == 0
-    assert partners_changed(some, nothing) == partners_changed(nothing, some) == 1

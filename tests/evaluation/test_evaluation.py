@@ -1,3 +1,5 @@
+"""Measures of rankings and of pairs, against their definitions and by systems that are nearly perfect."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,50 +14,37 @@ from dupq.evaluation.known_duplicates import (
     retrieval,
     split_by_use,
 )
-from dupq.evaluation.measures import accuracy, best_accuracy, best_threshold, retrieval_measures
+from dupq.evaluation.measures import (
+    accuracy,
+    best_accuracy,
+    best_threshold,
+    bootstrap_interval,
+    not_measured,
+    retrieval_measures,
+)
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings, Measure
 from dupq.settings import config
 from dupq.text.keys import sample_by_hash
 from dupq.training.pairs import Pairs
 
-KEYS = np.array([10, 20, 30, 40, 50, 60])
+QUERY = st.tuples(st.permutations(range(12)), st.sets(st.integers(0, 14), min_size=1))
 
 
-@pytest.mark.parametrize(
-    ("ranked", "relevant", "k", "expected"),
-    [
-        ([9, 1, 8, 2], {1, 2}, 10, (1 / 2 + 2 / 4) / 2),
-        ([9, 1, 8], {1, 2}, 3, (1 / 2) / 2),
-        ([], {1}, 10, 0),
-        ([1], {1, 2, 3}, 1, 1 / 3),
-    ],
-)
-def test_average_precision_by_hand(ranked: list[int], relevant: set[int], k: int, expected: float) -> None:
-    assert retrieval_measures([ranked], [relevant], k)["map"] == pytest.approx(expected)
-
-
-def test_retrieval_measures_by_hand() -> None:
-    measures = retrieval_measures([[1, 2, 3, 4, 5, 6], [7, 8]], [{6}, {7}], 100)
-    assert (measures["accuracy_at_1"], measures["accuracy_at_5"], measures["accuracy_at_10"]) == (0.5, 0.5, 1.0)
-    assert measures["map"] == pytest.approx((1 / 6 + 1) / 2)
-
-
-@given(
-    st.lists(st.tuples(st.permutations(range(12)), st.sets(st.integers(0, 14), min_size=1)), min_size=1, max_size=5),
-    st.integers(1, 12),
-)
-def test_recall_is_the_share_of_the_known_duplicates_that_are_found(
-    queries: list[tuple[list[int], set[int]]], k: int
-) -> None:
+@given(st.lists(QUERY, min_size=1, max_size=5), st.integers(1, 12))
+def test_measures_of_rankings_are_their_definitions(queries: list[tuple[list[int], set[int]]], k: int) -> None:
     measures = retrieval_measures([ranked[:k] for ranked, _ in queries], [wanted for _, wanted in queries], k)
-    ranks = [n for n in (1, 5, 10, 100) if n <= k]
-    assert [name for name in measures if name.startswith("recall")] == [f"recall_at_{n}" for n in ranks]
-    for n in ranks:
-        total = 0.0
-        for ranked, wanted in queries:
-            total += sum(question in ranked[:n] for question in wanted) / len(wanted)
-        assert measures[f"recall_at_{n}"] == pytest.approx(total / len(queries))
+    hits = [[question in wanted for question in ranked[:k]] for ranked, wanted in queries]
+    sizes = [len(wanted) for _, wanted in queries]
+    precisions = [[sum(row[: at + 1]) / (at + 1) for at in range(k) if row[at]] for row in hits]
+    expected = {f"accuracy_at_{n}": np.mean([any(row[:n]) for row in hits]) for n in (1, 5, 10)}
+    expected |= {
+        f"recall_at_{n}": np.mean([sum(row[:n]) / size for row, size in zip(hits, sizes, strict=True)])
+        for n in (1, 5, 10, 100)
+        if n <= k
+    }
+    mean = np.mean([sum(row) / size for row, size in zip(precisions, sizes, strict=True)])
+    assert measures == pytest.approx({**expected, "map": mean, "map_cut": k})
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=30))
@@ -68,7 +57,7 @@ def test_the_best_threshold_beats_every_other(rows: list[tuple[int, bool]]) -> N
 
 def test_the_encoder_ranks_by_cosine_and_an_empty_text_gets_nothing() -> None:
     vectors = np.array([[1, 0], [1, 1], [0, 1], [-1, 0], [0, 0], [1, 0.1]], np.float16)
-    ranker = EncoderRanker([Embeddings(KEYS, vectors)], Measure())
+    ranker = EncoderRanker([Embeddings(np.arange(10, 70, 10), vectors)], Measure())
     assert ranker.rank(np.array([10, 50]), 3) == [[60, 20, 30], []]
     assert ranker.score(np.array([10, 10, 50]), np.array([20, 40, 10])) == pytest.approx([0.5**0.5, -1, 0], abs=1e-3)
 
@@ -76,19 +65,16 @@ def test_the_encoder_ranks_by_cosine_and_an_empty_text_gets_nothing() -> None:
 def test_only_sets_that_training_never_touched_are_tested() -> None:
     links = np.array([(1, 2), (2, 3), (4, 5), (6, 7), (8, 9)])
     split = split_by_use(links, Seen(np.array([3]), np.array([4, 5]), links, None), config.load())
-    assert split.questions_of("train").tolist() == [1, 2, 3]
-    assert split.questions_of("development").tolist() == [4, 5]
-    assert split.questions_of("test").tolist() == [6, 7, 8, 9]
+    parts = ("train", "development", "test")
+    assert [split.questions_of(part).tolist() for part in parts] == [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
 
 
 class Oracle:
     """Ranks and scores by closeness of keys: duplicates in these tests have neighbouring keys."""
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
-        return [
-            sorted((key for key in range(20) if key != query), key=lambda key: abs(key - query))[:k]
-            for query in queries
-        ]
+        keys = [[key for key in range(20) if key != query] for query in queries]
+        return [sorted(of, key=lambda key: abs(key - query))[:k] for of, query in zip(keys, queries, strict=True)]
 
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return -np.abs(left - right).astype(float)
@@ -119,5 +105,28 @@ def test_labelled_pairs_are_measured_with_and_without_a_threshold() -> None:
     pairs = Pairs(np.array([0, 2, 4, 6]), np.array([1, 3, 9, 8]), np.array([1, 1, 0, 0], np.float32))
     found = labelled_pairs({"given": Oracle(), "bare": Oracle()}, {"given": -2.5}, pairs)
     assert (found["duplicates"], found["others"]) == (2, 2)
-    assert found["systems"]["given"] == {"accuracy": 0.75, "average_precision": 1.0, "roc_auc": 1.0}
-    assert found["systems"]["bare"] == {"average_precision": 1.0, "roc_auc": 1.0}
+    bare = {"average_precision": 1.0, "roc_auc": 1.0}
+    assert found["systems"] == {"given": {"accuracy": 0.75, **bare}, "bare": bare}
+
+
+@given(st.lists(st.integers(0, 8).map(lambda part: part / 8), min_size=1, max_size=9), st.integers(0, 5))
+def test_an_interval_is_within_its_values_and_the_same_for_a_seed(values: list[float], seed: int) -> None:
+    low, high = bootstrap_interval(np.array(values), seed, 1000)
+    assert (low, high) == bootstrap_interval(np.array(values), seed, 1000)
+    assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
+
+
+KNOWN, UNKNOWN = ({"development_sets": sets, "judged_pairs": 0, "prior_sites": ["a", "b"]} for sets in (4, 0))
+
+
+def test_each_missing_measure_has_its_reason_and_what_was_measured_none() -> None:
+    for links, calibration, has_links, said in (
+        ({"test_links": 2}, KNOWN, True, {}),
+        ({"test_links": 2}, UNKNOWN | {"judged_pairs": 5}, True, {}),
+        (None, KNOWN, False, {"links": "the run was given no links"}),
+        (None, KNOWN, True, {"links": "no link is between two questions of the archive"}),
+        ({"test_links": 2}, UNKNOWN, True, {"calibration": "of a prior, learned on 2 other sites"}),
+    ):
+        found = not_measured({"links": links, "calibration": calibration}, has_links)
+        assert list(found) == list(said)
+        assert all(reason in found[name] for name, reason in said.items())

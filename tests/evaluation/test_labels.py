@@ -39,14 +39,6 @@ def test_labels_of_questions_that_training_saw_are_left_out() -> None:
     assert list(zip(pairs.left, pairs.right, pairs.labels, strict=True)) == [(4, 5, 1), (4, 7, 0), (7, 8, 0)]
 
 
-def labels_file(sample: TrainedSample, folder: Path, more: str = "") -> tuple[str, np.ndarray]:
-    """All links of the sample as a file of ids, and as keys of its only site: these are the ids."""
-    links = known_duplicates(sample.links, question_shards(sample.questions)[1])
-    place = folder / "labels.tsv"
-    place.write_text("left\tright\tduplicate\n" + "".join(f"{b}\t{a}\n" for a, b in links.tolist()) + more)
-    return str(place), links
-
-
 @pytest.mark.usefixtures("quick")
 def test_a_file_of_pairs_is_measured_as_the_same_links_are(trained_sample: TrainedSample, tmp_path: Path) -> None:
     sample, (_, sites) = trained_sample, question_shards(trained_sample.questions)
@@ -57,8 +49,10 @@ def test_a_file_of_pairs_is_measured_as_the_same_links_are(trained_sample: Train
     unlike = [(a, b) for a, b in zip(test, test[5:], strict=False) if (a, b) not in own][:12]
     (left, right), seen = links[0], (trained[0], test[0])
     wrong = "".join(f"{a}\t{b}\t0\n" for a, b in [*unlike, seen, (left, right)])
-    place, _ = labels_file(sample, tmp_path, f"{left}\t{right}\t1\n{wrong}1\t999999999\t1\n")
-    shown = evaluate(EvaluationJob(sample.questions, place, str(tmp_path / "own"), sample.encoder))
+    lines = "".join(f"{b}\t{a}\n" for a, b in links.tolist()) + f"{left}\t{right}\t1\n{wrong}1\t999999999\t1\n"
+    (tmp_path / "labels.tsv").write_text(f"left\tright\tduplicate\n{lines}")  # keys of the only site are ids
+    job = EvaluationJob(sample.questions, str(tmp_path / "labels.tsv"), str(tmp_path / "own"), sample.encoder)
+    shown = evaluate(job)
     evaluate(EvaluationJob(sample.questions, sample.links, str(tmp_path / "links"), sample.encoder))
     measured, expected = (storage.read_json(f"{tmp_path}/{name}/metrics.json") for name in ("own", "links"))
     assert (measured["retrieval"], measured["test_queries"]) == (expected["retrieval"], expected["test_queries"])

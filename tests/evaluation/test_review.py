@@ -142,17 +142,6 @@ def test_a_turn_does_not_begin_with_the_largest_stratum() -> None:
     assert 4 <= first_of_turns.sum() <= 16
 
 
-def test_hashes_are_spread_evenly_and_differ_by_order_and_seed() -> None:
-    left, right = np.arange(10_000), np.arange(10_000) + (5 << 48)
-    pairs = np.stack([left, right], axis=1)
-    hashes = sampling.pair_hashes(pairs, 1)
-    assert len(np.unique(np.concatenate([hashes, sampling.pair_hashes(pairs[:, ::-1], 1)]))) == 20_000
-    assert not np.isin(sampling.pair_hashes(pairs, 2), hashes).any()
-    assert np.array_equal(hashes[::-1], sampling.pair_hashes(pairs[::-1], 1))
-    for bit in range(64):
-        assert abs((hashes >> np.uint64(bit) & np.uint64(1)).mean() - 0.5) < 0.03
-
-
 COUNTS = st.lists(st.integers(0, 10**9) | st.integers(0, 3), min_size=100, max_size=100)
 
 
@@ -169,15 +158,6 @@ def test_a_plan_draws_the_number_wanted_and_some_of_each_stratum(
     assert plan.sizes.sum() == counts.sum()
     assert np.array_equal(plan.cells >= 0, counts > 0)
     assert len(plan.sizes) <= 12
-
-
-def test_more_is_drawn_where_verdicts_tell_more() -> None:
-    made = population(1.0)
-    plan, _ = planned(made)
-    shares = plan.drawn / plan.sizes
-    unsure = (plan.probabilities > 0.2) & ~plan.joined
-    assert shares[unsure].min() > 5 * shares[np.argmin(plan.probabilities)]
-    assert plan.drawn[plan.joined].sum() > 0.5 * SAMPLE > SAMPLE * made.joined.mean()
 
 
 def slow_estimates(rows: pa.Table, verdicts: np.ndarray) -> tuple[float, float, float]:
@@ -221,19 +201,6 @@ def test_a_population_judged_to_its_last_pair_is_certain() -> None:
     assert found.precision == pytest.approx((made.precision,) * 3)
     assert found.recall == pytest.approx((made.recall,) * 3)
     assert found.duplicates == (made.same.sum(),) * 3
-
-
-def test_a_stratum_without_verdicts_widens_the_interval() -> None:
-    made = population(1.5)
-    plan, strata = planned(made)
-    rows = sampling.draw(made.pairs, strata, plan, 0)
-    verdicts = judged(made, rows)
-    before = sampling.estimate(rows, verdicts)
-    strata = strata_of(rows)
-    verdicts[strata == strata[rows["joined"].to_numpy()].max()] = UNSURE
-    after = sampling.estimate(rows, verdicts)
-    assert after.precision.upper - after.precision.lower > 1.5 * (before.precision.upper - before.precision.lower)
-    assert after.precision.lower < made.precision < after.precision.upper
 
 
 def test_twenty_verdicts_all_alike_are_not_certain() -> None:

@@ -27,20 +27,18 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def endpoint(server: JudgeServer, **changed: Any) -> Endpoint:
-    return Endpoint(
-        **{
-            "url": server.url,
-            "model": "m",
-            "max_tokens": 50,
-            "connections": 4,
-            "key": key_from_environment(),
-            **changed,
-        }
-    )
+    usual = {"url": server.url, "model": "m", "max_tokens": 50, "connections": 4, "key": key_from_environment()}
+    return Endpoint(**usual | changed)
 
 
 def ask(pairs: Sequence[tuple[Asked, Asked]], judge: Endpoint, folder: str) -> Asking:
     return client.ask(pairs, judge, folder, f"{folder}-spent.json")
+
+
+def asked(reply: Any, folder: Path, pairs: Sequence[tuple[Asked, Asked]] = PAIRS) -> Asking:
+    """What comes of asking a server that replies so."""
+    with judge_server(reply) as server:
+        return ask(pairs, endpoint(server), str(folder))
 
 
 def same_of(asking: Asking) -> list[float | None]:
@@ -63,8 +61,7 @@ def test_answers_come_in_the_order_of_the_pairs_and_are_not_asked_for_again(tmp_
 
 
 def test_which_side_covers_the_other_survives_the_store(tmp_path: Path) -> None:
-    with judge_server(lambda call: answer_text(80, covers="A_for_B")) as server:
-        asking = ask(PAIRS, endpoint(server), str(tmp_path))
+    asking = asked(lambda call: answer_text(80, covers="A_for_B"), tmp_path)
     there, back = (known_answers(pairs, "m", str(tmp_path)) for pairs in (PAIRS, [pair[::-1] for pair in PAIRS]))
     assert there == asking.answers
     turned = {"left answers right": "right answers left", "right answers left": "left answers right"}
@@ -84,20 +81,15 @@ def test_a_damaged_answer_is_asked_for_again(tmp_path: Path) -> None:
     ("refusal", "line"),
     [
         (Refusal(401), "HTTP 401: the key is not accepted"),
-        (Refusal(403), "HTTP 403: the key may not use this model"),
         (Refusal(404), "HTTP 404: no such address or model"),
-        (Refusal(410), "HTTP 410: the endpoint is gone"),
         (Refusal(429, {"retry-after": "0"}), "HTTP 429: too many requests, or no credit left, after 1 retries"),
-        (Refusal(429), "HTTP 429"),
-        (Refusal(500), "HTTP 500: the server failed"),
         (Refusal(503, {"retry-after": "0"}), "HTTP 503: the server failed"),
         (CUT, "the connection failed or broke off, after 1 retries"),
     ],
 )
 def test_a_server_that_fails_for_good_ends_the_asking_with_a_line(refusal: Any, line: str, tmp_path: Path) -> None:
     """What was answered until then is kept."""
-    with judge_server(lambda call: answer_text(70) if call.number < 10 else refusal) as server:
-        asking = ask(PAIRS, endpoint(server), str(tmp_path))
+    asking = asked(lambda call: answer_text(70) if call.number < 10 else refusal, tmp_path)
     assert line in asking.trouble
     assert same_of(asking).count(70) == 10
     assert sum(answer is not None for answer in known_answers(PAIRS, "m", str(tmp_path))) == 10
@@ -106,8 +98,7 @@ def test_a_server_that_fails_for_good_ends_the_asking_with_a_line(refusal: Any, 
 
 @pytest.mark.parametrize("trouble", [Refusal(429, {"retry-after": "0"}), Refusal(503, {"retry-after": "0"}), CUT])
 def test_trouble_that_passes_is_not_seen(trouble: Any, tmp_path: Path) -> None:
-    with judge_server(lambda call: trouble if call.number == 5 else answer_text(70)) as server:
-        asking = ask(PAIRS, endpoint(server), str(tmp_path))
+    asking = asked(lambda call: trouble if call.number == 5 else answer_text(70), tmp_path)
     assert same_of(asking) == [70] * 40
     assert asking.trouble == ""
 
@@ -141,8 +132,7 @@ def test_a_server_that_is_not_there_or_does_not_answer_in_time(tmp_path: Path, m
     ],
 )
 def test_an_answer_that_says_nothing_has_its_reason_and_is_paid(reply: Any, problem: str, tmp_path: Path) -> None:
-    with judge_server(lambda call: reply if number_of(call) % 4 == 3 else answer_text(60)) as server:
-        asking = ask(PAIRS, endpoint(server), str(tmp_path))
+    asking = asked(lambda call: reply if number_of(call) % 4 == 3 else answer_text(60), tmp_path)
     odd = [answer for number, answer in enumerate(asking.answers) if number % 4 == 3]
     assert all(answer is not None and answer.same is None and problem in answer.problem for answer in odd)
     assert same_of(asking).count(60) == 30
@@ -160,8 +150,7 @@ def test_a_server_of_which_no_answer_can_be_used_is_given_up(tmp_path: Path) -> 
 
 def test_html_in_place_of_json_is_no_answer(tmp_path: Path) -> None:
     page = Refusal(200, {"content-type": "text/html"}, b"<html>Sign in</html>")
-    with judge_server(lambda call: page) as server:
-        asking = ask(PAIRS, endpoint(server), str(tmp_path))
+    asking = asked(lambda call: page, tmp_path)
     assert asking.trouble
 
 
@@ -174,9 +163,8 @@ def test_the_budget_is_hard_and_the_likeliest_come_first(
     with judge_server(lambda call: reply_of(answer_text(50), "m", used=(600, 50))) as server:
         most = sum(endpoint(server).most(PAIRS[0]))
         tokens = 20 * 650 + most
-        limits = (
-            {"tokens": tokens} if limit == "tokens" else {"dollars": tokens / 1e6, "price_in": 1.0, "price_out": 1.0}
-        )
+        in_dollars = {"dollars": tokens / 1e6, "price_in": 1.0, "price_out": 1.0}
+        limits = {"tokens": tokens} if limit == "tokens" else in_dollars
         asking = ask(PAIRS, endpoint(server, **limits), str(tmp_path))
     answered = [number for number, answer in enumerate(asking.answers) if answer is not None]
     assert asking.over_budget
@@ -231,11 +219,9 @@ def test_elsewhere_a_key_is_needed_and_nothing_is_sent_without(tmp_path: Path, m
     ("url", "here"),
     [
         ("http://localhost:11434/v1", True),
-        ("http://127.0.0.1:1/v1", True),
         ("http://[::1]:8000/v1", True),
         ("https://api.example.com/v1", False),
         ("http://localhost.example.com/v1", False),
-        ("http://10.0.0.1/v1", False),
     ],
 )
 def test_what_is_on_this_machine(url: str, here: bool) -> None:
@@ -279,8 +265,7 @@ def _rest(judge: Endpoint, folder: str) -> None:
 
 
 def test_an_answer_of_another_model_says_so(tmp_path: Path) -> None:
-    with judge_server(lambda call: reply_of(answer_text(50), "m-2026-11-01")) as server:
-        asking = ask(PAIRS[:2], endpoint(server), str(tmp_path))
+    asking = asked(lambda call: reply_of(answer_text(50), "m-2026-11-01"), tmp_path, PAIRS[:2])
     assert [answer.model for answer in asking.answers if answer] == ["m-2026-11-01"] * 2
     stored = [json.loads(path.read_text()) for path in tmp_path.rglob("*.json")]
     assert {answer["model"] for answer in stored} == {"m-2026-11-01"}

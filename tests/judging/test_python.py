@@ -1,10 +1,7 @@
 """A function as a judge in Python."""
 
-import pytest
-
 import dupq
 from dupq.api.result import Duplicates
-from dupq.errors import DupqError
 from dupq.judging.prompt import Asked
 
 TITLES = [
@@ -37,8 +34,3 @@ def test_it_is_asked_about_each_pair_once_and_moves_probabilities() -> None:
     moved = {pair: (p, rows(after)[pair]) for pair, p in rows(before).items()}
     for pair, (was, now) in moved.items():
         assert now > was if pair in RIGHT else now < was
-
-
-def test_an_answer_out_of_range_is_an_error() -> None:
-    with pytest.raises(DupqError, match="judge= returned 700; 0 to 100"):
-        dupq.find_duplicates(TITLES, reranker=None, judge=lambda left, right: 700)

@@ -49,13 +49,6 @@ def test_probabilities_stay_right(false_yes: float) -> None:
         assert is_right[own].mean() == pytest.approx(p[own].mean(), abs=0.1)
 
 
-def test_answers_sharpen_the_order() -> None:
-    made = Made(0.25, 0.07, pairs=2_000)
-    after = with_answers(made.p, made.fit().added(made.same))
-    first = [made.right[np.argsort(-order)[:100]].sum() for order in (made.p, after)]
-    assert first[1] > first[0]
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_a_judge_that_says_yes_to_a_third_is_not_used(seed: int) -> None:
     trust = Made(0.25, 0.3, seed=seed).fit()

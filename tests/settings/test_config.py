@@ -39,10 +39,7 @@ def test_of_settings_that_another_version_wrote_those_that_this_one_has_are_read
         ("neighbours.q=1", "has no 'q'"),
         ("neighbours.k=ten", "a whole number expected"),
         ("neighbours.scope=world", "'all', 'site', 'tags', 'owner' or 'column'"),
-        ("text.code=gone", "removed"),
-        ("title_body.epochs=-1", "title_body.epochs"),
         ("clusters.threshold=1.1", "at most 1"),
-        ("clusters.known_links=yes", "'use', 'ignore' or 'check'"),
     ],
 )
 def test_a_wrong_setting_is_named(assignment: str, named: str) -> None:

@@ -28,9 +28,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     ("text", "words"),
     [
         ("PythonでリストをソートするN方法", "python で リスト を ソート する n 方法"),
-        ("サーバーの第3章", "サーバー の 第 3 章"),
         ("如何在Python中对列表进行排序？", "如何 在 python 中 对 列表 进行 排序"),
-        ("如何修理自行車的輪胎", "如何 修理 自行車 的 輪胎"),
         ("จะซ่อมจักรยาน C++ ได้อย่างไร", "จะ ซ่อม จักรยาน c++ ได้ อย่างไร"),
         ("តើខ្ញុំអាចជួសជុលកង់", "តើ ខ្ញុំ អាច ជួសជុល កង់"),
         ("ຂ້ອຍສາມາດສ້ອມແປງລົດຖີບ", "ຂ້ອຍ ສາມາດ ສ້ອມແປງ ລົດຖີບ"),
@@ -54,16 +52,13 @@ def test_the_language_of_a_site_is_found(site: tuple[str, list[Question]]) -> No
     ("titles", "language"),
     [
         ([], "english"),
-        (["", "1 2", "?"], "english"),
         (["C++ vs Rust", "iPhone 12 case"], "english"),
         (["What is the difference between は and が?", "How do I read 出口?"], "english"),
         (["What is a bicycle?"] * 3 + ["Was ist ein Fahrrad?"] * 2, "english"),
         (["What is a bicycle?"] * 2 + ["自転車とは何ですか？"] * 9, "japanese"),
         (["Wie kann ich mein Fahrrad reparieren?", "Was ist das für ein Rad?"], "german"),
-        (["Comment puis-je réparer mon vélo ?", "Où est la clé de mon vélo ?"], "french"),
         (["Як полагодити велосипед удома?"] * 9, "other"),
         (["چگونه دوچرخه خود را تعمیر کنم؟"] * 9, "other"),
-        (["Πώς επισκευάζω το ποδήλατο;"], "other"),
         (["តើខ្ញុំអាចជួសជុលកង់"], "other"),
     ],
 )
@@ -99,13 +94,10 @@ def test_every_language_has_stems_and_stop_words(language: str) -> None:
         ("자전거 자전거를 자전거가 자전거는 자전거에서 자전거로 자전거들을", "자전거"),
         ("수리 수리하려면 수리하는 수리할 수리했습니다 수리를", "수리"),
         ("냉장고 냉장고를 냉장고의", "냉장고"),
-        ("텔레비전 텔레비전을 텔레비전에도", "텔레비전"),
         ("책 책을 책은", "책"),
         ("x200 x200을 x200은", "x200"),
         ("마을", "마을"),
-        ("지하철", "지하철"),
         ("나이", "나이"),
-        ("을", "을"),
     ],
 )
 def test_the_forms_of_a_korean_word_are_one(forms: str, word: str) -> None:

@@ -11,29 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_evidence import terms_of
 
-from dupq.clusters.evidence import FORMULA, Shared, Words, shared
+from dupq.clusters.evidence import Shared, Words, shared
 from dupq.tables import QUESTIONS
+from dupq.text import marks as kinds
 from dupq.text.languages import is_date, numbers_in
-from dupq.text.marks import (
-    ASKER,
-    ASKING,
-    BAG,
-    CHOICE,
-    CHOSEN,
-    CITED,
-    NEGATION,
-    NUMBER,
-    SELF,
-    SPELLING,
-    TEMPLATE,
-    UNDATED,
-    UNSIGNED,
-    askers_of,
-    cited_in,
-    formulas_in,
-    marks_of,
-    with_askers,
-)
+from dupq.text.marks import askers_of, cited_in, formulas_in, marks_of, with_askers
 from dupq.text.questions import BUCKETS, Terms
 from dupq.text.title_intent import TitleComparer
 from dupq.text.written import written_titles
@@ -84,36 +66,20 @@ def test_numbers_are_words_with_a_digit_number_words_and_months(words: list[str]
     assert numbers_in(" ".join(words)) == expected
 
 
-def test_a_month_is_the_same_however_long_it_is_written_and_no_number() -> None:
-    short = " ".join(month[:3] for month in MONTHS)
-    assert numbers_in(short) == numbers_in(" ".join(MONTHS)) == {f"month {n}" for n in range(1, 13) if n not in (3, 5)}
-    assert numbers_in("sept") == numbers_in("sep") != numbers_in("9")
-
-
 def test_years_have_the_digits_of_any_script() -> None:
     assert numbers_in("انتخابات ٢٠١٣") == {"٢٠١٣"}
-    assert [is_date(word) for word in ("٢٠١٣", "2013", "1899", "2100", "²⁰¹³", "20133", "march")] == [
-        *(True, True),
-        *(False,) * 5,
-    ]
+    words = ("٢٠١٣", "2013", "1899", "2100", "²⁰¹³", "20133", "march")
+    assert [is_date(word) for word in words] == [True, True, *(False,) * 5]
 
 
 @pytest.mark.parametrize(
     ("html", "cited"),
     [
         ('<a href="https://cs.stackexchange.com/questions/12/a-title">this</a>', {"12"}),
-        ("<a href='http://cs.stackexchange.com/questions/12'>this</a>", {"12"}),
         ('<a href="/questions/12/a-title?noredirect=1#comment3">this</a>', {"12"}),
-        ("see https://cs.stackexchange.com/q/12/345, https://cs.stackexchange.com/q/13.", {"12", "13"}),
-        ('<a href="/q/12">one</a> <a href="/questions/12">again</a>', {"12"}),
         ('<a href="https://math.stackexchange.com/questions/12">elsewhere</a>', set()),
-        ('<a href="https://example.com/https/questions/12">elsewhere</a>', set()),
-        ('<a href="/a/12">an answer</a> <a href="/questions/tagged/12">a tag</a> /questions/12', set()),
-        (
-            '<a href="//CS.stackexchange.com:443/questions/12">this</a> https://www.cs.stackexchange.com/q/13',
-            {"12", "13"},
-        ),
-        (f'<a href="/questions/{"9" * 16}">no id</a>', set()),
+        ('<a href="//CS.stackexchange.com:443/questions/12">', {"12"}),
+        ("https://www.cs.stackexchange.com/q/13", {"13"}),
         ("", set()),
     ],
 )
@@ -139,20 +105,16 @@ def test_a_note_that_names_a_duplicate_cites_nothing_and_hides_no_link_elsewhere
     assert cited_in(note.replace("uplica", "uplexa").replace("&#68;", "D"), SITE) >= {"12"}
     assert cited_in(note + "<p>Why?</p>", SITE) == set()
     for link in (f'<a href="https://{SITE}/questions/{{}}/a">it</a>', "<a href='/q/{}'>it</a>"):
-        assert cited_in(note + f"<p>How is {link.format(12)} solved, &amp; how is {link.format(14)}?</p>", SITE) == {
-            "12",
-            "14",
-        }
+        asks = f"<p>How is {link.format(12)} solved, &amp; how is {link.format(14)}?</p>"
+        assert cited_in(note + asks, SITE) == {"12", "14"}
 
 
 @pytest.mark.parametrize(
     "html",
     [
         '<p>Not a possible duplicate of <a href="/questions/12/a">this</a>, which asks for less.</p>',
-        '<p>Is it a possible duplicate: <a href="/questions/12/a">this</a>?</p>',
         '<p>Possible duplicate?</p><p>See <a href="/questions/12/a">this</a>.</p>',
         '<p>Possible Duplicate: none</p><p>See <a href="/questions/12/a">this</a>.</p>',
-        '<blockquote><p>Duplicates in a list, as in <a href="/questions/12/a">this</a></p></blockquote>',
     ],
 )
 def test_text_about_duplicates_that_is_no_note_cites(html: str) -> None:
@@ -187,24 +149,15 @@ def test_the_marks_of_a_question_are_sorted_and_each_counts_once() -> None:
     ]
     found = marks(rows)
     one, other = (found.ids[start:end].tolist() for start, end in pairwise(found.offsets.tolist()))
-    own = f"{SITE}/7"
-    expected = {mark(SELF, own), mark(NUMBER, "2014"), mark(ASKER, f"{SITE}/42"), mark(CITED, f"{SITE}/3")}
-    of_titles = (ASKING, UNDATED, NEGATION, BAG, UNSIGNED, SPELLING, TEMPLATE, CHOICE, CHOSEN)
-    assert {each for each in one if each // BUCKETS not in of_titles} == expected | {
-        mark(FORMULA, "n"),
-        mark(FORMULA, "x^2"),
-    }
-    assert sum(each // BUCKETS == ASKING for each in one) == 1
-    nothing = [mark(SPELLING, "")]  # an empty title is spelt like another one
-    assert other == [*nothing, mark(SELF, f"{SITE}/8")]  # no name, and nothing asked
+    expected = [(kinds.SELF, f"{SITE}/7"), (kinds.NUMBER, "2014"), (kinds.ASKER, f"{SITE}/42")]
+    expected += [(kinds.CITED, f"{SITE}/3"), (kinds.FORMULA, "n"), (kinds.FORMULA, "x^2")]
+    assert {each for each in one if each // BUCKETS in dict(expected)} == {mark(*each) for each in expected}
+    assert sum(each // BUCKETS == kinds.ASKING for each in one) == 1
+    assert other == [mark(kinds.SPELLING, ""), mark(kinds.SELF, f"{SITE}/8")]  # no name, nothing asked, an empty title
     assert one == sorted(set(one))
-    assert one[-1] == mark(SELF, own)  # where the kernel looks for it
+    assert one[-1] == mark(kinds.SELF, f"{SITE}/7")  # where the kernel looks for it
     assert found.counts.tolist() == [1] * len(found.ids)
     assert (found.offsets.dtype, found.ids.dtype, found.counts.dtype) == (np.int64, np.int32, np.uint8)
-
-
-def test_no_questions_have_no_marks() -> None:
-    assert [column.tolist() for column in marks([])] == [[0], [], []]
 
 
 LINK = '<a href="/questions/2">like this one</a>'
@@ -214,32 +167,17 @@ SIBLINGS = {"other_numbers": 1, "other_asking": 1}
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        (
-            {"title": "election 2013"},
-            {"title": "election 2014"},
-            {"other_numbers": 1, "other_date": 1, "other_asking": 1},
-        ),
+        ({"title": "election 2013"}, {"title": "election 2014"}, SIBLINGS | {"other_date": 1}),
         ({"title": "sum of two numbers"}, {"title": "the sum of 2 numbers"}, {"other_asking": 1, "other_words": 1}),
-        (
-            {"title": "meeting in june"},
-            {"title": "meeting in july"},
-            {"other_numbers": 1, "other_date": 1, "other_asking": 1},
-        ),
-        ({"title": "election"}, {"title": "election 2014"}, {"other_asking": 1}),
-        ({"title": "2014 election"}, {"title": "election 2014"}, {"other_asking": 1}),
+        ({"title": "meeting in june"}, {"title": "meeting in july"}, SIBLINGS | {"other_date": 1}),
         ({"title": "election june 2014"}, {"title": "election 2014"}, SIBLINGS),
-        ({"title": "windows 10 slow"}, {"title": "windows 11 slow"}, SIBLINGS | {"other_words": 1}),
-        ({"title": "visa in 2013"}, {"title": "work visa in 2014"}, SIBLINGS),
         ({"title": "string to float"}, {"title": "float to string"}, {"other_asking": 1}),
         ({"title": "should i bake bread"}, {"title": "baking the bread"}, {"same_asking": 1}),
-        ({"title": "c++ sort"}, {"title": "c sort"}, {"other_asking": 1}),
         ({"title": "bread"}, {"title": "the"}, {}),
         ({"body_html": "$a$ $b$ $c$"}, {"body_html": "$b$ $d$"}, {"other_formulas": 0.75}),
         ({"body_html": "$a$"}, {"body_html": "$a$"}, {}),
-        ({"body_html": "$a$"}, {"body_html": "none"}, {}),
         ({"owner": "7"}, {"owner": "7"}, {"same_asker": 1}),
         ({"owner": "7"}, {"owner": "8"}, {}),
-        ({"owner": "Ann"}, {"owner": "Ann"}, {}),
         ({"body_html": LINK}, {}, {"cites": 1}),
         ({"body_html": f"<p>Possible Duplicate: {LINK}</p>"}, {}, {}),
         ({"body_html": LINK}, {"body_html": LINK}, {"cites": 1}),  # both: one of them the other
@@ -260,42 +198,24 @@ NICE = "how do i get from {} to {}"
     ("one", "other", "said"),
     [
         ("can i travel with a visa", "can i travel without a visa", ASKS_OTHERS | {"other_negation": 1}),
-        ("why is it allowed", "why is it not allowed", ASKS_OTHERS | {"other_negation": 1}),
         ("do not fly without a passport", "why fly without any passport", FILLED_IN),  # both deny
         ("", "not", {"other_negation": 1}),
         (NICE.format("nice", "monaco"), NICE.format("monaco", "nice"), TURNED_ROUND | {"other_words": 1}),
-        ("nice to monaco", "monaco to nice", ASKS_OTHERS),  # too short to tell
         ("is the train or is the bus faster", "is the bus or is the train faster", TURNED_ROUND),
-        ("is it over or is it the end", "is the end over or is it it", TURNED_ROUND),
         ("what if a < b", "what if a > b", TURNED_ROUND),  # other signs
         ("what if a < b", "what if a < b", {"same_asking": 1}),
-        ("what if a < b", "what if a > c", ASKS_OTHERS),
         ("missing points after my flight", "points missing after my flight", ASKS_OTHERS),  # spelt alike
-        ("how to get it in here now", "how in here to get it now", {"same_asking": 1}),  # only stop words moved
         ("is tap water safe in egypt", "is tap water safe in hong kong", FILLED_IN),
         ("is tap water safe in egypt", "is tap water safe in new york city", ASKS_OTHERS),
-        ("tap water in egypt", "tap water of egypt in summer", FILLED_IN),  # only more words
         ("how do i sharpen a knife", "how do i sharpen knives", ASKS_OTHERS),
-        ("how do i sharpen a knife", "how do i sharpen scissors", FILLED_IN),
         ("free wifi at the airport", "free wi fi at the airport", ASKS_OTHERS),
         ("free wifi at the airport", "free food at the airport", FILLED_IN),
-        ("visa egypt", "visa jordan", ASKS_OTHERS),
-        ("safe tap water", "safe tap water", {"same_asking": 1}),
-        ("i can not fly home", "i can fly home without", ASKS_OTHERS),
     ],
 )
 def test_titles_that_deny_or_turn_round_or_fill_in_what_another_asks(
     one: str, other: str, said: dict[str, float]
 ) -> None:
     assert flags({"title": one}, {"title": other}) == said
-
-
-def test_what_titles_deny_is_told_in_their_language() -> None:
-    rows = [question(1, title="reisen mit visum"), question(2, title="reisen ohne visum")]
-    for language, kinds in (("german", [0, 1]), ("english", [0, 0])):
-        found = marks(rows, language=language)
-        owned = (found.ids[start:end] for start, end in pairwise(found.offsets.tolist()))
-        assert [int((ids == mark(NEGATION, "")).sum()) for ids in owned] == kinds
 
 
 def test_users_and_questions_of_two_sites_are_others_though_their_numbers_are_the_same() -> None:

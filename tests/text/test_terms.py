@@ -48,11 +48,6 @@ def test_the_terms_of_a_text_are_its_stems_counted(texts: list[str], language: s
     assert (found.offsets.dtype, found.ids.dtype, found.counts.dtype) == (np.int64, np.int32, np.uint8)
 
 
-@given(TEXTS.filter(bool))
-def test_a_slice_of_a_column_has_the_terms_of_its_texts(texts: list[str]) -> None:
-    assert rows_of(terms_of(column(texts)[1:], "english")) == rows_of(terms_of(column(texts), "english"))[1:]
-
-
 def test_a_word_counts_255_times_at_most() -> None:
     repeated = [" ".join(["again"] * times) for times in (254, 255, 256, 700)]
     assert [row[0][1] for row in rows_of(terms_of(column(repeated), "english"))] == [254, 255, 255, 255]

@@ -45,12 +45,8 @@ def test_a_word_that_others_use_is_no_typing_error() -> None:
         ("english", "Can I travel with a visa", "Can I travel without a visa"),
         ("english", "Can I fly", "Can't I fly"),
         ("english", "Can I fly", "Why can I not fly"),
-        ("english", "What can I do about knots", "What cannot be done"),
-        ("english", "Some who know", "No one who knows"),
         ("french", "Voyager avec visa", "Voyager sans visa"),
-        ("french", "Je suis ici", "Je ne suis pas ici"),
         ("german", "Reisen mit Visum", "Reisen ohne Visum"),
-        ("german", "Es gibt ein Visum", "Es gibt kein Visum"),
         ("italian", "Viaggiare con visto", "Viaggiare senza visto"),
         ("portuguese", "Viajar com visto", "Viajar sem visto"),
         ("russian", "Поездка с визой", "Поездка без визы"),
@@ -69,45 +65,10 @@ def test_in_a_language_without_a_list_no_title_denies() -> None:
     assert not any(TitleComparer("finnish").negates(title(text)) for text in ("Ei viisumia", "no", "without", ""))
 
 
-FROM_NICE, FROM_MONACO = "How do I get from Nice to Monaco?", "How do I get from Monaco to Nice?"
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "are_of_one"),
-    [
-        ("Is tap water safe in Egypt", "Is tap water safe in Hong Kong", True),
-        ("Is tap water safe in Hong Kong", "Is the tap water safe at South Beach", True),
-        ("Renew a Swiss visa by post", "Renew a Peruvian visa by post", True),
-        ("Swiss visa by post", "Peruvian visa by post", True),
-        ("Renewing a visa in Bern", "Renew visas in Peru", True),  # words count by their stems
-        ("Safe water in New York City", "Safe water in Egypt", False),  # three words
-        ("Renew a Swiss visa by post", "Renew a Peruvian visa by phone", False),  # two places, not in a row
-        ("Visa Egypt", "Visa Jordan", False),  # one word says no template
-        ("Visa Egypt in June", "Visa Jordan in June", True),
-        ("Visa", "Visa", False),
-        ("Safe water in Egypt", "Safe water in Egypt today", True),  # only more words: title_swap tells
-        ("Safe water in Egypt", "Egypt's water laws", False),
-        ("The", "", False),
-    ],
-)
-def test_titles_that_differ_in_a_word_or_two_at_one_place_are_of_one_template(
-    one: str, other: str, are_of_one: bool
-) -> None:
-    comparer = TitleComparer("english")
-    common = set(comparer.templates(title(one))) & set(comparer.templates(title(other)))
-    assert bool(common) is are_of_one
-
-
 def test_a_template_lacks_one_telling_word_or_two_in_a_row() -> None:
-    assert sorted(TitleComparer("english").templates(title("Is the tap water safe in Egypt?"))) == [
-        "_ safe egypt",
-        "_ water safe egypt",
-        "tap _ egypt",
-        "tap _ safe egypt",
-        "tap water _",
-        "tap water _ egypt",
-        "tap water safe _",
-    ]
+    found = sorted(TitleComparer("english").templates(title("Is the tap water safe in Egypt?")))
+    assert found[:4] == ["_ safe egypt", "_ water safe egypt", "tap _ egypt", "tap _ safe egypt"]
+    assert found[4:] == ["tap water _", "tap water _ egypt", "tap water safe _"]
 
 
 @pytest.mark.parametrize(
@@ -116,21 +77,14 @@ def test_a_template_lacks_one_telling_word_or_two_in_a_row() -> None:
         ("How do I sharpen a knife?", "How do I sharpen knives?", True),
         ("Free WiFi at the airport", "Free Wi-Fi at the airport", True),
         ("Missing points after my flight", "Points missing after my flight", True),
-        ("My flight is missing points", "My flight is points missing", True),
         ("transit visa UK", "UK transit visa", True),  # a word two places away
-        ("transit visa for UK", "UK transit visa for", False),
-        (FROM_NICE, FROM_MONACO, False),
+        ("How do I get from Nice to Monaco?", "How do I get from Monaco to Nice?", False),
         ("Is tap water safe in Egypt", "Is tap water safe in Hong Kong", False),
-        ("How do I sharpen a knife?", "How do I sharpen a fork?", False),
         ("knife", "knives", True),
-        ("knife", "knock", False),
-        ("Visa Egypt", "Visa Jordan", False),
         ("Free WiFi at the airport", "Free Wi-Fi in Paris", False),
     ],
 )
-def test_what_is_only_spelt_otherwise_or_has_two_neighbours_swapped_is_spelt_alike(
-    one: str, other: str, are_spelt_alike: bool
-) -> None:
+def test_what_is_only_spelt_otherwise_or_swapped_is_spelt_alike(one: str, other: str, are_spelt_alike: bool) -> None:
     comparer = TitleComparer("english")
     common = set(comparer.spellings(title(one))) & set(comparer.spellings(title(other)))
     assert bool(common) is are_spelt_alike
@@ -154,15 +108,12 @@ def test_titles_of_rows_are_compared_as_single_ones_are() -> None:
         ("whch", "which", True),
         ("vissa", "visa", True),
         ("vias", "visa", True),
-        ("seperate", "separate", True),
         ("defanitly", "definitely", True),
         ("viza", "visa", False),  # of four letters only two may be swapped: "Iran", "Iraq"
         ("export", "import", False),
-        ("tree", "three", False),
         ("java8", "java9", False),
         ("austria", "australia", False),
         ("korea", "korean", False),
-        ("the", "teh", False),
     ],
 )
 def test_a_typing_error_is_a_letter_in_a_word(word: str, other: str, expected: bool) -> None:

@@ -2,7 +2,6 @@
 
 import ctypes
 import mmap
-import random
 import sys
 import unicodedata
 
@@ -56,54 +55,15 @@ def test_every_character_alone() -> None:
     assert_same([one for one in every if unicodedata.category(one) not in ("Cn", "Co") or ord(one) % 50 == 0])
 
 
-FULL = ("é{0}\u0323\u0301", "x'{0}{0}", "{0}Σ")
-
-
-@pytest.mark.parametrize("pattern", ["A{0}b", *(pytest.param(each, marks=pytest.mark.full) for each in FULL)])
-def test_every_assigned_character_among_others(pattern: str) -> None:
+def test_every_assigned_character_among_others() -> None:
     every = (chr(code) for code in range(sys.maxunicode + 1))
     assigned = (one for one in every if unicodedata.category(one) not in ("Cn", "Co", "Cs", "Lo"))
     others = (chr(code) for code in [*range(0x80, 0x3400, 3), 0x4E00, 0xAC00, 0xAC01, 0xF900, *range(0xFB00, 0xFFFE)])
-    assert_same([pattern.format(one) for one in [*assigned, *others]])
-
-
-def test_a_slice_of_a_column_and_absent_texts() -> None:
-    column = pa.array(["one", None, "Two é", "www.a", "e\u0301"], pa.string())
-    assert token_texts(column).to_pylist() == ["one", "", "two é", "LINK", "é"]
-    assert token_texts(column[1:4]).to_pylist() == ["", "two é", "LINK"]
-    assert token_texts(pa.array([], pa.string())).to_pylist() == []
+    assert_same([f"A{one}b" for one in [*assigned, *others]])
 
 
 def test_tokens_may_take_more_room_than_their_texts() -> None:
     assert_same(["\ue001" + "c#" * 100_000, "\ue001" + "ﷺ" * 10_000, "㌀" * 10_000, "a" * 300_000, ""])
-
-
-def test_broken_utf8_is_an_error() -> None:
-    broken = _unchecked(b"\xe4\xb8")
-    with pytest.raises(UnicodeDecodeError):
-        token_texts(broken)
-
-
-def _unchecked(content: bytes) -> pa.StringArray:
-    offsets = pa.py_buffer(np.array([0, len(content)], np.int32))
-    return pa.StringArray.from_buffers(1, offsets, pa.py_buffer(content))
-
-
-SPECIAL = (
-    "a b'c don't2 c++ c++1 c# c#a x+ x+++ ' '' a' _ 7 é ’ \u200b a\u200db a’b – \ue000 \ue001 \ue002 A'B'c3 1'2 ww"
-)
-EDGES = [*SPECIAL.split(" "), *(":/", "中", "'é", "\u0301", "c#'a", "b'c#d", "a'b++", "…")]
-
-
-def test_what_is_special_stands_at_every_place() -> None:
-    generator = random.Random(1)
-    texts = []
-    for place in (0, 1, 7):
-        for piece in EDGES:
-            for before in ("w" * place, ("so it " * 20)[:place], ("is" + " " * 9) * 6):
-                texts.append(f"{before}{piece} {generator.choice(EDGES)}{generator.choice(EDGES)}tail {piece}")
-                texts.append(f"{before[:place]}{piece}{generator.choice(EDGES)}{'t' * generator.randrange(9)}")
-    assert_same(texts)
 
 
 def misaligned(texts: list[str | None], kind: pa.DataType) -> pa.Array:
@@ -113,25 +73,10 @@ def misaligned(texts: list[str | None], kind: pa.DataType) -> pa.Array:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-@pytest.mark.parametrize(
-    "texts",
-    [
-        [],
-        [""],
-        ["", "", ""],
-        [None],
-        [None, None, "a"],
-        ["ΟΔΟΣ", None, "", "cafe\u0301"],
-        ["a", "b" * 64, ""],
-    ],
-)
+@pytest.mark.parametrize("texts", [[], ["", ""], [None], [None, "a"], ["ΟΔΟΣ", None, "", "cafe\u0301"], ["b" * 64, ""]])
 def test_columns_of_every_shape(texts: list[str | None], kind: pa.DataType) -> None:
     expected = [" ".join(tokens(text or "")) for text in texts]
-    for column in (
-        pa.array(texts, kind),
-        misaligned(texts, kind),
-        pa.chunked_array([pa.array(texts, kind)]).combine_chunks(),
-    ):
+    for column in (pa.array(texts, kind), misaligned(texts, kind)):
         found = token_texts(column)
         found.validate(full=True)
         assert (found.to_pylist(), found.type) == (expected, kind)

@@ -7,14 +7,15 @@ import pyarrow as pa
 import pytest
 import torch
 
+from dupq.encoders.encoding import network_settings
 from dupq.encoders.saved import FITNESS_QUESTIONS, Fitness, SavedEncoder, save
-from dupq.errors import DupqError, SettingError
+from dupq.errors import SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
 from dupq.text.questions import Vocabulary
 from dupq.training.loop import train_on_texts
-from dupq.training.start import Start, check_start, read_start
+from dupq.training.start import BASE, Start, check_start, read_start, unpack
 from dupq.training.word_vectors import OCCURRENCES, OF_START, make_word_vectors
 
 CNN = ("encoder.kind=word_bag_cnn", "encoder.units=4")
@@ -119,11 +120,6 @@ def test_the_one_that_ships_knows_words_that_an_archive_lacks() -> None:
     assert scores[0, 1] > scores[1, 2] + 0.2
 
 
-def test_an_encoder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DupqError, match="no encoder here"):
-        check_start(settings_from(str(tmp_path / "none")))
-
-
 def test_a_file_of_vectors_takes_the_place_of_the_encoder_to_go_on_from(tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_text("bread 1 0\noven 0 1\n")
     settings = settings_from("base", f"word_vectors.file={tmp_path}/v.txt", "word_vectors.dimensions=2")
@@ -132,6 +128,15 @@ def test_a_file_of_vectors_takes_the_place_of_the_encoder_to_go_on_from(tmp_path
     assert reader.network.power.item() == 0.5
 
 
-def test_an_archive_of_another_language_is_refused_wherever_a_training_begins() -> None:
-    with pytest.raises(SettingError, match=r"text\.language' is 'german'"):
-        train_on_texts(table(["Brot backen", "Brot"]), settings_from("base", "text.language=german"))
+def test_the_encoder_that_ships_is_small_and_fits_the_default_preset() -> None:
+    content = BASE.read_bytes()
+    assert len(content) <= 5_000_000
+    actual, expected = unpack(content), config.load("dupq")
+    network = network_settings(expected.encoder).network(actual.tensors["words.weight"])
+    shapes = {
+        name: tuple(value.shape) for name, value in network.state_dict().items() if name not in network.archive_weights
+    }
+    assert {name: value.shape for name, value in actual.tensors.items()} == shapes
+    assert len(actual.words) == len(set(actual.words)) > 10_000
+    assert all(np.isfinite(value).all() for value in actual.tensors.values())
+    assert (BASE.parent / "NOTICE.txt").exists()

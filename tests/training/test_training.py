@@ -5,11 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.errors import SettingError
 from dupq.links import split_links
-from dupq.settings import config
 from dupq.settings.sections import TrainingSettings
-from dupq.training.pairs import with_random_negatives
 
 SETTINGS = TrainingSettings()
 LINKS = st.lists(st.tuples(st.integers(0, 40), st.integers(41, 80)), min_size=30, max_size=60, unique=True)
@@ -44,28 +41,3 @@ def test_of_fewer_than_three_sets_all_are_development(links: list[tuple[int, int
     assert split.parts.tolist() == ["development"] * len(split.questions)
     assert split.links_of("development", array).tolist() == array.tolist()
     assert split.set_of(np.array([99])).tolist() == [-1]
-
-
-@pytest.mark.parametrize("negatives", [1, 3])
-def test_negatives_are_never_duplicates_and_as_many_as_wanted(negatives: int) -> None:
-    links = np.array([(2 * i, 2 * i + 1) for i in range(10)] + [(0, 2)])
-    split = split_links(links, SETTINGS)
-    pairs = with_random_negatives(links, np.arange(24), split, negatives, np.random.default_rng(1))
-    assert pairs.labels.sum() == len(links)
-    assert len(pairs.labels) == (1 + negatives) * len(links)
-    wrong = pairs.labels == 0
-    sets_left, sets_right = split.set_of(pairs.left[wrong]), split.set_of(pairs.right[wrong])
-    assert not ((sets_left == sets_right) & (sets_left >= 0)).any()
-    assert (pairs.left != pairs.right).all()
-
-
-@pytest.mark.parametrize(
-    ("assignment", "rule"),
-    [
-        ("training.negatives=-1", "at least 0 expected"),
-        ("training.learning_rate=0", "more than 0 expected"),
-    ],
-)
-def test_a_setting_out_of_its_range_is_named(assignment: str, rule: str) -> None:
-    with pytest.raises(SettingError, match=f"'{assignment.partition('=')[0]}'.*{rule}"):
-        config.load("dupq", [assignment])

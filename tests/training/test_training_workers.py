@@ -121,16 +121,3 @@ def test_a_softmax_step_is_that_of_its_definition() -> None:
     still = torch.optim.SGD([parameter for parameter in network.parameters() if parameter.requires_grad], lr=0.0)
     actual = train_epoch(network, still, sequences, examples, chosen.training)
     assert actual.sums == pytest.approx([expected], rel=1e-4)
-
-
-def test_texts_that_are_grouped_by_length_have_the_embeddings_of_each_alone() -> None:
-    _, network, sequences = start(())
-    network.eval()
-    keys = np.array([31, 4, 119, 4, 60, 7])
-    texts_of = texts_by_key(sequences, torch.device("cpu"))
-    together = embed(network, texts_of, keys)
-    for row, key in enumerate(keys):
-        alone = embed(network, texts_of, keys[row : row + 1])
-        assert torch.allclose(together.dense[row], alone.dense[0], atol=1e-5), key  # 100 roundings of 2^-24 at most
-        scores = network.score_matrix(together, alone)[row]
-        assert scores.item() == pytest.approx(network.score(together.rows(row, row + 1), alone).item(), abs=1e-5)
