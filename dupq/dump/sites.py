@@ -37,6 +37,15 @@ _EXPECTED = (
 )
 
 
+# How folders of table formats are told, their names, and what reads their rows. Their Parquet files also have rows that
+# were deleted or replaced.
+_TABLE_FORMATS = {
+    "_delta_log": ("Delta", "duckdb -c \"COPY (FROM delta_scan('{}')) TO 'rows.parquet'\""),
+    "metadata": ("Iceberg", "duckdb -c \"COPY (FROM iceberg_scan('{}')) TO 'rows.parquet'\""),
+    ".hoodie": ("Hudi", "Spark: spark.read.format('hudi').load('{}').write.parquet('rows')"),
+}
+_ICEBERG = re.compile(r"(.*)/metadata/[^/]*\.metadata\.json(?:\.gz)?")
+
 Failure = tuple[str, DupqError]  # a site, by the name of its files, and why it cannot be read
 _Listing = tuple[list[str], list[str]]  # the files of a URI that --dump names, and its broken links
 _IN_ZIP = "is packed itself, or no table; unpack the .zip first"
@@ -122,9 +131,28 @@ def _list(uri: str, left_out: tuple[str, ...]) -> _Listing:
             raise DupqError(f"{uri}: a pipe, which can be read once only; write it to a file first")
         raise DupqError(f"{uri}: {LOST if os.path.islink(uri) else 'no such file or folder'}")
     if kind == "file":
+        _check_format([uri], storage.parent(uri))
         return [] if uri.startswith(left_out) else [uri], []
     files = [file.uri for file in storage.list_files(uri) if not file.uri.startswith(left_out)]
+    _check_format(files, uri)
     return files, [link for link in storage.broken_links(uri) if not link.startswith(left_out)]
+
+
+def _check_format(files: Sequence[str], above: str) -> None:
+    """Raise DupqError if Parquet files among `files`, which are below the folder `above`, are of a table format."""
+    formats = {found[1]: "metadata" for file in files if (found := _ICEBERG.fullmatch(file))}
+    folders = {storage.parent(file) for file in files if file.lower().endswith(".parquet")}
+    for folder in tuple(folders):
+        while folder not in (above, parent := storage.parent(folder)):
+            folders.add(folder := parent)
+    hidden = [mark for mark in _TABLE_FORMATS if mark.startswith((".", "_"))]
+    marked = [(folder, mark) for folder in folders if "=" not in storage.name(folder) for mark in hidden]
+    formats |= dict(itertools.compress(marked, thread_map(lambda of: storage.exists(storage.join(*of)), marked)))
+    for folder, mark in sorted(formats.items()):
+        name, way = _TABLE_FORMATS[mark]
+        raise DupqError(
+            f"{folder}: a table of {name}, which holds deleted rows too; export it first, with {way.format(folder)}"
+        )
 
 
 def _question_tables(uri: str, files: Sequence[str], site: str | None) -> list[_SiteTable]:

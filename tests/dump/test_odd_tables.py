@@ -183,6 +183,24 @@ def test_what_a_zip_keeps_packed_is_told(tmp_path: Path, capsys: pytest.CaptureF
     assert "z.zip/b.csv.gz (is packed itself" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        ("_delta_log/00000000000000000000.json", "a table of Delta, .*delta_scan"),
+        ("metadata/00001-ab.metadata.json", "a table of Iceberg, .*iceberg_scan"),
+        (".hoodie/hoodie.properties", "a table of Hudi, .*Spark"),
+    ],
+)
+@pytest.mark.parametrize("above", [0, 1])
+def test_the_files_of_a_table_format_are_not_read_one_by_one(mark: str, said: str, above: int, tmp_path: Path) -> None:
+    (data := tmp_path / "lake" / "faq" / "data" / "day=1").mkdir(parents=True)
+    duckdb.sql(f"COPY (SELECT 1 AS id, 'deleted' AS title) TO '{data}/a.parquet'")
+    (marked := tmp_path / "lake" / "faq" / mark).parent.mkdir()
+    marked.write_text("{}")
+    with pytest.raises(DupqError, match=rf"lake/faq: {said}"):
+        find_sites([str(tmp_path / "lake") if above else str(tmp_path / "lake" / "faq")])
+
+
 def test_a_pipe_is_told(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     for uri in (str(tmp_path / "pipe.csv"), "-"):
