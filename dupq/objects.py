@@ -13,7 +13,6 @@ import math
 import os
 import re
 import urllib.parse
-import urllib.request
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -161,20 +160,11 @@ def _s3_filesystem(endpoint: str | None, patience: Patience) -> pafs.S3FileSyste
     scheme, _, address = (endpoint or "").rpartition("://")
     # AWS's SDK waits 25 ms and doubles each wait; its strategy with jitter stops after 100 failures
     attempts = 1 + max(1, round(math.log2(1 + patience.total / 0.025)))
-    region, scheme = _region(), scheme or "https"
-    host = urllib.parse.urlsplit(endpoint or f"https://s3.{region}.amazonaws.com").netloc
-    proxies = {} if urllib.request.proxy_bypass(host) else urllib.request.getproxies()
-    proxy = proxies.get(scheme) or proxies.get("all")
-    if proxy and "://" not in proxy:
-        proxy = f"http://{proxy}"
-    if proxy and not proxy.startswith(("http://", "https://")):
-        raise SettingError(f"{proxy}: pyarrow reads S3 only through proxies of http:// and https://")
-    return pafs.S3FileSystem(  # it reads neither the proxy nor the certificates from the environment, as obstore does
-        region=region,
+    return pafs.S3FileSystem(
+        region=_region(),
         endpoint_override=address or None,
-        scheme=scheme,
-        proxy_options=proxy,
-        tls_ca_file_path=os.environ.get("AWS_CA_BUNDLE") or None,
+        scheme=scheme or "https",
+        tls_ca_file_path=os.environ.get("AWS_CA_BUNDLE") or None,  # it doesn't read them from the environment itself
         connect_timeout=patience.connect,
         request_timeout=patience.read,
         retry_strategy=pafs.AwsDefaultS3RetryStrategy(max_attempts=attempts),

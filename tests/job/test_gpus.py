@@ -12,7 +12,7 @@ import torch
 
 from dupq.errors import ClusterError, DupqError
 from dupq.job import actors, cluster, gpus
-from dupq.job.gpus import NO_GPUS, Gpus, gpus_for
+from dupq.job.gpus import Gpus, gpus_for
 from dupq.stages.training import fit
 
 WITH_TWO = """
@@ -161,12 +161,6 @@ def there(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
 
 def test_auto_takes_what_is_there_and_a_number_so_many(there: list[str | None]) -> None:
     assert (gpus_for(None).now(), gpus_for(2).now(), gpus_for(0).now()) == (3, 2, 0)
-
-
-def test_none_is_none_and_nothing_is_tried(there: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "_trouble", lambda nodes: pytest.fail("tried"))
-    monkeypatch.setattr(cluster, "gpus", lambda: pytest.fail("counted"))
-    assert gpus_for(0) == NO_GPUS
 
 
 def test_more_than_there_are_is_an_error_unless_nodes_may_come(

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from dupq import storage
-from dupq.errors import StorageError
 from dupq.job import progress
 from dupq.job.progress import ALIVE, is_alive, of_stage, read_progress
 
@@ -16,13 +14,6 @@ def progress_of(run: Path) -> progress.Progress:
     current = read_progress(str(run))
     assert current is not None
     return current
-
-
-def test_the_first_stage_is_told_when_it_begins(tmp_path: Path) -> None:
-    with of_stage(str(tmp_path), "texts", {"previous": "/runs/7"}):
-        current = progress_of(tmp_path)
-    assert (current["state"], current["stage"], current["total"]) == ("running", "texts", 0)
-    assert current["inputs"] == {"previous": "/runs/7"}
 
 
 def test_pieces_are_told_while_a_stage_works_and_hardly_ever_written(
@@ -61,38 +52,6 @@ def test_outside_a_run_there_is_nothing_to_tell(tmp_path: Path) -> None:
     progress.end(str(tmp_path), "failed")
     progress.end(progress.current.uri, "failed")
     assert (tmp_path / "progress.json").read_bytes() == before
-
-
-def test_what_is_no_progress_tells_nothing(tmp_path: Path) -> None:
-    with of_stage(str(tmp_path), "texts", {}):
-        pass
-    whole = progress_of(tmp_path)
-    for content in ("", "[]", "{}", '{"state": 1}', "no JSON"):
-        (tmp_path / "progress.json").write_text(content)
-        assert read_progress(str(tmp_path)) is None
-    wrong: dict[str, object] = {
-        "updated": "x",
-        "since": "2026-01-01T00:00:00",
-        "total": "7",
-        "inputs": [],
-        "stage": None,
-    }
-    for name, value in wrong.items():
-        storage.write_json(f"{tmp_path}/progress.json", {**whole, name: value})
-        assert read_progress(str(tmp_path)) is None, name
-    assert read_progress(f"{tmp_path}/nowhere") is None
-
-
-def test_progress_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with of_stage(str(tmp_path), "texts", {}):
-        pass
-
-    def refuse(uri: str) -> bytes:
-        raise StorageError(f"{uri}: no right to read it")
-
-    monkeypatch.setattr(storage, "read_bytes", refuse)
-    with pytest.raises(StorageError, match=r"progress\.json: no right"):
-        read_progress(str(tmp_path))
 
 
 def test_a_run_that_is_silent_for_long_is_not_at_work(tmp_path: Path) -> None:

@@ -108,26 +108,20 @@ def test_rows_go_to_the_partition_of_their_key_or_to_the_one_that_is_told(tmp_pa
     assert Broadcast(by_number).read().num_rows == len(ROWS)
 
 
-def test_who_asks_for_keys_gets_the_rows_that_are_there(tmp_path: Path) -> None:
-    run, source = Run(str(tmp_path), "asked"), numbers(tmp_path)
-    wants = [[3, 1, 99], [], [3, 39]]
-    asked = table(f"{tmp_path}/asked", KEYS, *([{"key": number * 7919} for number in some] for some in wants))
-    keys = run.spread("wanted", asked, PARTITIONS, by="key")
-    found = run.look_up("found", source, keys)
-    for number, some in enumerate(wants):
-        expected = [ROWS[number] for number in sorted(some) if number < len(ROWS)]
-        assert found.read(number).sort_by("key").to_pylist() == expected
-
-
-def test_rows_that_a_step_makes_are_handed_to_those_that_ask_and_a_second_table_is_spread_too(tmp_path: Path) -> None:
+def test_who_asks_for_keys_gets_the_rows_that_are_there_or_made_and_a_second_table_is_spread_too(
+    tmp_path: Path,
+) -> None:
     run, source = Run(str(tmp_path), "answered"), numbers(tmp_path)
     wants = [[3, 1, 99], [], [3, 39]]
     asked = table(f"{tmp_path}/asked", KEYS, *([{"key": number * 7919} for number in some] for some in wants))
     keys = run.spread("wanted", asked, PARTITIONS, by="key")
+    looked_up = run.look_up("looked_up", source, keys)
     second = run.shuffled("second", KEYS, PARTITIONS, 2, by="key")
     found = run.shuffle("found", twice, len(wants), keys=keys, second=second)(source, 1)
     for number, some in enumerate(wants):
-        expected = [{**ROWS[number], "number": 2 * number + 1} for number in sorted(some) if number < len(ROWS)]
+        rows = [ROWS[number] for number in sorted(some) if number < len(ROWS)]
+        assert looked_up.read(number).sort_by("key").to_pylist() == rows
+        expected = [{**row, "number": 2 * row["number"] + 1} for row in rows]
         assert found.read(number).sort_by("key").to_pylist() == expected
     for number in range(2):
         keys = [row["key"] for row in ROWS if home_of(row["key"], 2) == number]

@@ -125,28 +125,15 @@ def test_a_finished_run_is_mended_only_by_the_job_that_has_its_lease(job: Job) -
     assert Path(run.path(path)).exists()
 
 
-def test_of_what_was_lost_only_what_is_there_is_removed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, delete, removed = job.run(stages=2), storage.delete, []
-    os.unlink(run.path("work/a"))
-    cut(run.path("work/b"))
-    flip(run.path("table/d"))
-    monkeypatch.setattr(storage, "delete", lambda uri: (removed.append(uri), delete(uri))[1])
-    assert records.recover(run.uri) == {}
-    assert {*removed} == {run.path(path) for path in ("work/b", "table/d", "stages/first.json", "stages/second.json")}
-
-
-def test_work_may_be_removed_from_a_run_that_succeeded(job: Job) -> None:
+def test_a_damaged_success_is_written_again_and_work_may_be_gone(job: Job) -> None:
     run = job.run()
-    storage.delete_folder(run.path("work"))
-    assert job.again() == []
-
-
-def test_a_damaged_success_is_written_again(job: Job) -> None:
-    marker = Path(job.run().path("_SUCCESS"))
+    marker = Path(run.path("_SUCCESS"))
     for content in (None, b"", b"{}", b"[]"):
         os.unlink(marker) if content is None else marker.write_bytes(content)
         assert job.again() == []
         assert json.loads(marker.read_text())["outputs"].keys() >= {"table/d", "manifest.json"}
+    storage.delete_folder(run.path("work"))
+    assert job.again() == []
 
 
 def test_the_latest_run_is_named_again_where_a_kill_left_it_unnamed(job: Job) -> None:
@@ -159,17 +146,12 @@ def test_the_latest_run_is_named_again_where_a_kill_left_it_unnamed(job: Job) ->
         assert latest.read_bytes() == named
 
 
-def test_a_run_that_succeeded_later_stays_the_latest(job: Job) -> None:
-    job.run()
-    other = another(job)
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_run_that_succeeded_later_stays_the_latest_while_it_is_whole(job: Job, harm: Callable[[str], None]) -> None:
+    older, other = job.run(), another(job)
     job.again()
     assert named(job) == other.run_id
-
-
-@pytest.mark.parametrize("harm", HARMS)
-def test_a_latest_run_that_is_damaged_gives_way_to_one_that_is_whole(job: Job, harm: Callable[[str], None]) -> None:
-    older = job.run()
-    harm(another(job).path("_SUCCESS"))
+    harm(other.path("_SUCCESS"))
     assert job.again() == []
     assert named(job) == older.run_id
     newest = another(job, 2)
@@ -200,13 +182,6 @@ def test_the_line_of_a_stage_tells_its_counts_and_not_each_of_its_files(job: Job
     lines = [json.loads(line) for line in Path(run.path("run.log")).read_text().splitlines()]
     assert [(line["name"], line["rows_in"], line["rows_out"]) for line in lines] == [(name, 1, 2) for name in FILES]
     assert not any({"outputs", "dropped"} & line.keys() for line in lines)
-
-
-def test_where_no_run_is_the_latest_none_other_is_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, read_success = [], records.read_success
-    monkeypatch.setattr("dupq.job.records.read_success", lambda run: (read.append(run), read_success(run))[1])
-    run = job.run()
-    assert {*read} == {run.uri}
 
 
 def test_shards_are_identified_by_their_paths_and_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,11 +42,6 @@ def older(path: str) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_what_is_whole_is_not_made_again(task: Task) -> None:
-    assert task.run() == {"rows_out": 7}
-    assert task.done == 1
-
-
 @pytest.mark.parametrize("which", ["main", "other"])
 @pytest.mark.parametrize("harm", [os.unlink, lambda path: Path(path).write_bytes(b"ma"), older])
 def test_what_is_gone_cut_or_replaced_is_made_again(task: Task, which: str, harm: Callable[[str], None]) -> None:

@@ -5,14 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from trained import TrainedSample
 
 from dupq import storage
-from dupq.encoders.saved import FILES, load, save
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.measures import TABLES
-from dupq.pipelines import evaluate as pipeline
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 
 
@@ -65,49 +62,3 @@ def test_an_encoder_that_is_replaced_after_the_check_is_refused(trained_sample: 
     storage.write_json(f"{tmp_path}/encoder/encoder.json", description)
     with pytest.raises(DupqError, match=storage.CHANGED):
         evaluate(asked, checked)
-
-
-@pytest.mark.parametrize("before", ["check_room_to_encode", "make_distinct_texts"])
-def test_an_encoder_that_is_replaced_at_work_leaves_no_embeddings_under_the_name_of_the_other(
-    before: str, trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If it is replaced before it is copied, the job fails; after that, the job reads the copy."""
-    others = another_encoder(trained_sample.encoder, tmp_path / "other")
-    shutil.copytree(trained_sample.encoder, tmp_path / "encoder")
-    asked = dataclasses.replace(
-        job(trained_sample, tmp_path / "out", tables=("pairs",)), encoder=str(tmp_path / "encoder")
-    )
-    does = getattr(pipeline, before)
-
-    def replaces(*arguments: object) -> object:
-        for name in FILES:
-            storage.write_bytes(f"{tmp_path}/encoder/{name}", storage.read_bytes(f"{others}/{name}"))
-        return does(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pipeline, before, replaces)
-        if before == "check_room_to_encode":
-            with pytest.raises(DupqError, match=storage.CHANGED):
-                evaluate(asked)
-        else:
-            evaluate(asked)
-    evaluate(asked)
-    found = {file.read_bytes() for file in (tmp_path / "out").glob("work/*/embeddings/part-00000.parquet")}
-    wanted = set()
-    for encoder in (others, trained_sample.encoder)[: len(found)]:
-        evaluate(dataclasses.replace(asked, encoder=encoder, output=str(tmp_path / "twin")))
-        [run] = (tmp_path / "twin").glob("work/*")
-        wanted.add((run / "embeddings" / "part-00000.parquet").read_bytes())
-        shutil.rmtree(tmp_path / "twin")
-    assert found == wanted
-    assert len(found) == (1 if before == "check_room_to_encode" else 2)
-
-
-def another_encoder(encoder: str, folder: Path) -> str:
-    """Write an encoder with other weights, and return its URI."""
-    saved = load(encoder)
-    with torch.no_grad():
-        saved.network.words.weight.mul_(-1)
-    save(str(folder), saved, "another")
-    shutil.copy(f"{encoder}/split.parquet", folder)
-    return str(folder)

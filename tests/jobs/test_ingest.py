@@ -19,8 +19,7 @@ from inline import without_ray
 from lxml import etree
 
 from benchmarks import big_archive
-from dupq.dump import parsing, reading, xml_files
-from dupq.errors import DupqError
+from dupq.dump import reading, xml_files
 from dupq.pipelines.ingest import IngestJob, ingest
 
 STORED = [{"id": py7zr.FILTER_COPY}]  # packing takes long
@@ -132,43 +131,6 @@ def test_rows_in_any_order_give_the_same_tables_and_of_the_same_id_the_last_one(
         assert ds.dataset(tmp_path / "out" / name).to_table().equals(expected), name
 
 
-def test_a_rerun_skips_what_is_done_and_makes_anew_what_changed(dump: Path, archive: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    sites = tmp_path / "dumps"
-    big_archive.write_archive(sites, questions=300, seed=1, site="a.example.com")
-    big_archive.write_archive(sites, questions=300, seed=1, site="b.example.com")
-    job = IngestJob((str(sites),), str(output), assignments=("ingest.shard_rows=100",))
-    ingest(job)
-    first = {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")}
-    ingest(job)
-    assert {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")} == first
-    big_archive.write_archive(sites, questions=150, seed=1, site="b.example.com")
-    ingest(job)
-    now = {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")}
-    assert {path for path in first if now.get(path) == first[path]} == {
-        path for path in first if "site=a." in str(path)
-    }
-    assert pq.read_table(output / "questions" / "site=b.example.com").num_rows == 150
-    assert len(list((output / "questions" / "site=b.example.com").iterdir())) == 2
-
-
-@pytest.mark.ray
-def test_a_site_that_fails_does_not_keep_the_others_from_being_finished(tmp_path: Path) -> None:
-    for name in ("a.example.com", "b.example.com", "c.example.com"):
-        big_archive.write_archive(tmp_path / "dumps", questions=200, seed=1, site=name)
-    broken = tmp_path / "dumps" / "b.example.com" / "Posts.xml"
-    broken.write_bytes(broken.read_bytes()[:-30])
-    job = IngestJob((str(tmp_path / "dumps"),), str(tmp_path / "out"))
-    with pytest.raises(DupqError, match=r"1 of 3 sites failed:\n  b\.example\.com: .*Posts\.xml: cut short"):
-        ingest(job)
-    made = sorted(path.name for path in (tmp_path / "out" / "questions").iterdir() if any(path.iterdir()))
-    assert made == ["site=a.example.com", "site=c.example.com"]
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert sorted(manifest["sites"]) == ["a.example.com", "c.example.com"]
-    big_archive.write_archive(tmp_path / "dumps", questions=200, seed=1, site="b.example.com")
-    assert {site["questions"] for site in ingest(job).values()} == {200}
-
-
 def test_the_same_from_and_to_s3(dump: Path, archive: Path, s3: str) -> None:
     upload(dump, f"{s3}/ingest-xml/{SITE}")
     source, output = f"{s3}/ingest-xml/{SITE}", f"{s3}/archive-xml"
@@ -201,14 +163,3 @@ def test_a_question_table_from_elsewhere_becomes_an_archive(shared_data: Path, t
     first = questions.slice(0, 1).to_pylist()[0]
     assert first["question_id"] == 1
     assert first["title"].startswith("Which one mistake of yours would you rectify")
-
-
-def test_too_many_rejects_fail_a_site_and_stay_to_be_read(
-    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parsing, "REJECTS_ALLOWED", 0)
-    strict = ("ingest.maximum_reject_share=0.00001", SHARD_ROWS)
-    with pytest.raises(DupqError, match=r"2 of [0-9,]+ rows are broken.*1e-05.*--max-reject-share.*rejects"):
-        ingest(IngestJob((str(dump),), str(tmp_path), assignments=strict))
-    assert ds.dataset(tmp_path / "rejects").count_rows() == 2
-    assert not list((tmp_path / "questions").rglob("*.parquet"))

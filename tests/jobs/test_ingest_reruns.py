@@ -19,11 +19,13 @@ from dupq import storage
 from dupq.archive import question_shards
 from dupq.dump import parsing
 from dupq.dump.files import DumpSite
-from dupq.errors import FAULT, ClusterError, DupqError, LeaseError
-from dupq.job import tasks
+from dupq.dump.reading import Ingest
+from dupq.errors import FAULT, DupqError, LeaseError
+from dupq.job import cluster
 from dupq.job.run import Run
 from dupq.pipelines import ingest as job
 from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.settings.config import Settings
 
 
 @pytest.fixture
@@ -123,19 +125,6 @@ def test_an_error_that_is_none_of_ours_fails_its_site_only(
     assert list(sites(tmp_path / "out")) == ["b.example.com"]
 
 
-def test_a_task_without_enough_memory_was_tried_once(
-    small: Callable[..., dict], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_memory(reference: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(tasks, "result_of", no_memory)
-    with pytest.raises(
-        ClusterError, match=r"^ingest: a\.example\.com: given up after 1 attempt\(s\): not enough memory"
-    ):
-        small()
-
-
 def test_what_only_decides_on_failing_reads_nothing_again(
     small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +147,17 @@ def test_what_only_decides_on_failing_reads_nothing_again(
     with pytest.raises(DupqError, match=r"1 of [0-9,]+ rows are broken"):
         small("ingest.maximum_reject_share=0")
     assert times(tmp_path / "out") == made
+
+
+def test_a_cluster_without_a_cpu_yet_is_given_several_sites_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(3, timeout=10)  # raises if the others do not begin before one ends
+    monkeypatch.setattr(cluster, "may_grow", lambda: True)
+    monkeypatch.setattr(cluster, "cpus", lambda: 1)
+    monkeypatch.setattr(job, "_ingest_site", lambda *_: float(together.wait() >= 0))
+    sites = [DumpSite(name, (), ()) for name in "abc"]
+    assert job.ingest_sites(sites, Ingest(str(tmp_path), Settings().ingest, False)) == 1.0
 
 
 def test_killed_while_it_is_published_a_site_is_the_old_or_the_new_one(

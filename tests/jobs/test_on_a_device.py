@@ -13,14 +13,12 @@ from dupq.job import cluster, gpus
 from dupq.job.run import Run
 from dupq.neighbours.gpu import device_questions, search
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.train import TrainingJob, train
 from dupq.stages.embeddings import device_of
 from dupq.stages.search import everything
 from dupq.training import loop
 
 QUICK = ("training.epochs=1", "word_vectors.dimensions=20", "word_vectors.epochs=1")
-PAPERS = ("dos-santos-cnn", "othman-lstm")
 DUPQ = ("word_vectors.algorithm=random", "encoder.dropout=0", "title_body.epochs=1")
 LISTS = ("work/neighbours/nearest", "work/neighbours/directed", "work/beyond_lists/directed")
 TABLES = ("pairs", "clusters", "cluster_stats", *LISTS)
@@ -61,30 +59,14 @@ def test_a_nightly_job_answers_the_same(
     assert answers(by_device) == answers(by_cpus)
 
 
-def test_an_evaluation_finds_the_same(
-    small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    archive = (small_sample.questions, small_sample.links)
-
-    def metrics(name: str, gpus: int) -> object:
-        folder = str(tmp_path / name)
-        return evaluate(EvaluationJob(*archive, folder, small_sample.encoder, gpus=gpus))
-
-    by_cpus = metrics("cpus", 0)
-    request.getfixturevalue("device")
-    assert metrics("device", 1) == by_cpus
-
-
-@pytest.mark.parametrize("preset", ["dupq", *(pytest.param(one, marks=pytest.mark.full) for one in PAPERS)])
 def test_training_makes_the_same_encoder(
-    preset: str, small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
+    small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     archive = (small_sample.questions, small_sample.links)
 
     def fingerprint(name: str, gpus: int) -> object:
         folder = str(tmp_path / name)
-        settings = (*QUICK, *(DUPQ if preset == "dupq" else ()))
-        train(TrainingJob(*archive, folder, preset=preset, gpus=gpus, assignments=settings))
+        train(TrainingJob(*archive, folder, gpus=gpus, assignments=(*QUICK, *DUPQ)))
         return read_description(folder)["fingerprint"]
 
     by_cpus = fingerprint("cpus", 0)
@@ -92,18 +74,15 @@ def test_training_makes_the_same_encoder(
     assert fingerprint("device", 1) == by_cpus
 
 
-@pytest.mark.parametrize(
-    ("preset", "own"), [("dupq", DUPQ), pytest.param("dos-santos-bow-cnn", (), marks=pytest.mark.full)]
-)
 def test_training_as_a_gpu_computes_learns_the_same(
-    preset: str, own: tuple[str, ...], small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
+    small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Sums have another order there."""
     archive = (small_sample.questions, small_sample.links)
 
     def losses(name: str, gpus: int) -> list[float]:
         folder = str(tmp_path / name)
-        train(TrainingJob(*archive, folder, preset=preset, gpus=gpus, assignments=(*QUICK, *own)))
+        train(TrainingJob(*archive, folder, gpus=gpus, assignments=(*QUICK, *DUPQ)))
         return [epoch["loss"] for epoch in read_description(folder)["metrics"]["learning_curve"]]
 
     by_cpus = losses("cpus", 0)

@@ -16,7 +16,6 @@ from dupq.errors import SettingError
 from dupq.evaluation.verdicts import Verdict, format_verdicts, parse_verdicts
 from dupq.export import DIGEST, export
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.report.summary import summary
 from dupq.runs.reader import Key, ends_of
 
 JUDGED, NEAR = 50, 5
@@ -180,12 +179,3 @@ def test_the_decision_of_a_notebook_keeps_to_the_verdicts_too(nights: Nights) ->
     assert found == {key: name for key, name in clusters_of(nights.second).items() if key in found}
     assert {key for pair in nights.judged("same") for key in pair} <= found.keys()
     assert not again.changes.arrow().to_pylist()
-
-
-def test_the_summary_tells_of_the_worklist_and_of_what_was_judged(nights: Nights) -> None:
-    first, second = (summary(run.uri) for run in (nights.first, nights.second))
-    assert f"{MOST} more pairs to look at, likeliest first: " in first
-    assert " of the first 50 are duplicates (an estimate" in first
-    assert "worklist.tsv" in first
-    counts = ", ".join(f"{len(nights.judged(word))} {word}" for word in ("same", "different", "unsure"))
-    assert f"{len(nights.verdicts)} pairs judged: {counts}" in second

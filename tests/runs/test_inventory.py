@@ -68,6 +68,12 @@ def age(folder: str, time: timedelta) -> None:
         os.utime(path, (then, then))
 
 
+@pytest.fixture(params=["local", "s3"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """An empty folder on each kind of storage."""
+    return str(tmp_path) if request.param == "local" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
+
+
 def files_of(folder: str) -> set[str]:
     return {file.relative for file in storage.list_files(folder)}
 
@@ -89,13 +95,6 @@ def test_runs_are_found_with_state_size_and_what_they_build_on(tmp_path: Path) -
     assert known_runs(output, NOW)[-1].state is State.GATE_MISSED
 
 
-def test_a_run_that_was_copied_is_as_old_as_it_was(tmp_path: Path) -> None:
-    run = write_run(str(tmp_path), 1)
-    then = known_runs(str(tmp_path), NOW)[0].touched
-    os.utime(f"{run}/_SUCCESS", (0, 0))
-    assert known_runs(str(tmp_path), NOW)[0].touched == then
-
-
 def test_what_is_no_run_is_never_listed_and_so_never_removed(tmp_path: Path) -> None:
     storage.write_bytes(f"{tmp_path}/questions/site=a/part-00000.parquet", b"1")
     storage.write_bytes(f"{tmp_path}/{7:016x}/model.safetensors", b"1")  # named like a run, and none
@@ -105,11 +104,7 @@ def test_what_is_no_run_is_never_listed_and_so_never_removed(tmp_path: Path) -> 
         list(prune(str(tmp_path), [], Keep(1, 0), NOW, is_dry=False))
 
 
-@pytest.mark.parametrize("storage_kind", ["local", "s3"])
-def test_all_goes_but_what_is_kept_at_any_depth(
-    storage_kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    folder = str(tmp_path) if storage_kind == "local" else f"{request.getfixturevalue('s3')}/cleared"
+def test_all_goes_but_what_is_kept_at_any_depth(folder: str) -> None:
     for name in ("a/1", "a/b/2", "c/3", "c/.d/e/6", "kept/4", "5"):
         storage.write_bytes(f"{folder}/{name}", b"x")
     kept = {f"{folder}/kept", f"{folder}/a/1", f"{folder}/gone/7"}
@@ -119,12 +114,8 @@ def test_all_goes_but_what_is_kept_at_any_depth(
     assert [file.relative for file in storage.list_files(folder)] == ["a/1", "kept/4"]
 
 
-@pytest.mark.parametrize("storage_kind", ["local", "s3"])
-def test_of_work_only_what_a_later_run_or_a_reader_needs_is_kept(
-    storage_kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    output = str(tmp_path) if storage_kind == "local" else f"{request.getfixturevalue('s3')}/tidied"
-    run = write_run(output, 1)
+def test_of_work_only_what_a_later_run_or_a_reader_needs_is_kept(folder: str) -> None:
+    run = write_run(folder, 1)
     assert tidy(run, really=False) == 5 * len(OTHER_WORK)
     assert files_of(run) >= OTHER_WORK
     assert tidy(run) == 5 * len(OTHER_WORK)
@@ -132,11 +123,8 @@ def test_of_work_only_what_a_later_run_or_a_reader_needs_is_kept(
     assert tidy(run) == 0
 
 
-@pytest.mark.parametrize("storage_kind", ["local", "s3"])
-def test_prune_removes_runs_and_work_and_says_so_and_when_dry_nothing(
-    storage_kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    output = str(tmp_path) if storage_kind == "local" else f"{request.getfixturevalue('s3')}/pruned"
+def test_prune_removes_runs_and_work_and_says_so_and_when_dry_nothing(folder: str) -> None:
+    output = folder
     for number in (1, 2, 3, 4):
         write_run(output, number, previous=number - 1)
     storage.write_json(f"{output}/{4:016x}/config.json", {"run": {"keep_work": True}})
@@ -193,9 +181,7 @@ def cut_success(run: str) -> None:
 
 DAMAGES: dict[str, Callable[[str], None]] = {
     "no success to read": cut_success,
-    "an empty success": lambda run: storage.write_bytes(f"{run}/_SUCCESS", b""),
     "a table cut short": lambda run: storage.write_bytes(f"{run}/clusters/part-00000.parquet", b"1"),
-    "a manifest cut short": lambda run: storage.write_bytes(f"{run}/manifest.json", b"{"),
     "a table gone": lambda run: storage.delete(f"{run}/clusters/part-00000.parquet"),
 }
 

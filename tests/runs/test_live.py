@@ -29,8 +29,6 @@ def no_line_left() -> Iterator[None]:
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """What is written from now on; not in a fixture, as pytest takes the streams again after those."""
     stream = Terminal()
-    for name in ("NO_COLOR", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(sys, "stderr", stream)
@@ -60,27 +58,13 @@ def test_on_a_terminal_one_line_says_phase_time_and_what_is_left_of_a_long_step(
         Line("report", 1).show(0)
         LOGGER.info("signatures  6,118 in")  # of a quiet logger
         LOGGER.warning("slow")
-        assert shown.getvalue().endswith("left\r\x1b[2K\x1b[33mwarning: \x1b[0mslow\n")
+        assert shown.getvalue().endswith("left\r\x1b[2Kwarning: slow\n")
         monkeypatch.setenv("COLUMNS", "12")
         progress._work.draw()
         assert shown.getvalue().endswith("\x1b[2Kcomparing a")
     assert shown.getvalue().endswith("\x1b[2K")  # nothing is left
     LOGGER.info("done")
     assert shown.getvalue().endswith("\x1b[2Kdone\n")
-
-
-def test_no_colour_is_used_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = on_terminal(monkeypatch)
-    LOGGER.error("x: no such file")
-    assert shown.getvalue() == "\033[31merror: \033[0mx: no such file\n"
-    monkeypatch.setenv("NO_COLOR", "1")
-    begin = len(shown.getvalue())
-    LOGGER.warning("slow")
-    Line("texts", 3).show(1)
-    printed = shown.getvalue()[begin:]
-    assert printed.startswith("warning: slow\n")
-    assert "\033[3" not in printed  # of a colour
-    assert "38;" not in printed
 
 
 def test_a_dumb_terminal_and_json_get_no_live_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,13 +71,6 @@ def test_the_lines_of_a_run_are_kept_beside_it_those_of_earlier_attempts_too(tmp
     assert kept(run) == ["first attempt", "second attempt"]
 
 
-def test_of_two_runs_each_has_its_own_lines(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        with progress.of_stage(f"{tmp_path}/{name}", "texts", {}):
-            LOGGER.info(f"of {name}")
-    assert (kept(tmp_path / "one"), kept(tmp_path / "two")) == (["of one"], ["of two"])
-
-
 def test_lines_that_could_not_be_written_are_written_the_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,13 +102,6 @@ def test_a_run_whose_log_cannot_be_written_takes_none_of_the_lines_of_the_next(
 
 def fails(uri: str, content: bytes) -> None:
     raise StorageError(f"{uri}: no disk")
-
-
-def test_lines_are_kept_on_s3_when_a_stage_ends(s3: str) -> None:
-    with progress.of_stage(f"{s3}/logged/run", "texts", {}):
-        LOGGER.info("on S3")
-    assert b"on S3" in storage.read_bytes(f"{s3}/logged/run/run.log")
-    assert storage.read_json(f"{s3}/logged/run/progress.json")["stage"] == "texts"
 
 
 def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path) -> None:

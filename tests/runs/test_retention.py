@@ -43,15 +43,6 @@ def test_months_without_a_run_do_not_count() -> None:
     assert gone(runs, newest=1, monthly=2) == ["older"]
 
 
-def test_what_the_latest_run_builds_on_is_kept() -> None:
-    assert gone(nights(10), newest=1) == [f"night-{age}" for age in range(9, 1, -1)]
-
-
-def test_the_latest_run_is_kept_though_newer_ones_are_finished() -> None:
-    runs = [a_run("base", 9 * DAY), a_run("pointed-at", 8 * DAY, State.LATEST, "base"), *nights(3)[:-1]]
-    assert gone(runs, newest=1) == ["night-2"]
-
-
 def test_where_the_pointer_is_lost_the_newest_run_counts_as_the_latest() -> None:
     runs = [run._replace(state=State.FINISHED) for run in nights(5)]
     assert gone(runs, newest=1) == ["night-4", "night-3", "night-2"]
@@ -69,10 +60,6 @@ def test_a_run_that_missed_a_gate_is_kept_until_a_later_one_succeeds() -> None:
     assert gone([missed, a_run("before", 4 * DAY, State.LATEST)]) == []
     assert gone([missed, a_run("after", 2 * DAY, State.LATEST)]) == ["missed"]
     assert gone([missed]) == []
-
-
-def test_a_run_at_work_is_kept_whatever_its_files_say() -> None:
-    assert gone([a_run("slow", 30 * DAY, State.RUNNING), *nights(1)]) == []
 
 
 def test_what_an_unfinished_run_builds_on_is_kept_while_that_run_is() -> None:
@@ -126,12 +113,6 @@ def test_whatever_there_is_nothing_that_is_needed_goes(runs: list[KnownRun], kee
 def test_pruning_twice_removes_nothing_more(runs: list[KnownRun], keep: Keep) -> None:
     rest = [run for run in runs if run not in removable(runs, keep, NOW)]
     assert removable(rest, keep, NOW) == []
-
-
-@given(archives(), KEEPS)
-def test_to_keep_more_never_removes_more(runs: list[KnownRun], keep: Keep) -> None:
-    fewer = set(removable(runs, Keep(keep.newest + 1, keep.monthly + 1), NOW))
-    assert fewer <= set(removable(runs, keep, NOW))
 
 
 @given(archives(), KEEPS, st.randoms(use_true_random=False))
