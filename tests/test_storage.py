@@ -80,25 +80,18 @@ def test_azure_is_asked_for_no_range_from_the_end_and_no_copy(folder: str, monke
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("endpoint", "scheme", "authority"),
     [
-        ({}, {}),
-        (
-            {"AZURE_STORAGE_ENDPOINT": "http://127.0.0.1:10000/shop"},
-            {"authority": "127.0.0.1:10000", "scheme": "http"},
-        ),
-        (
-            {"AZURE_STORAGE_ENDPOINT": "https://shop.blob.core.chinacloudapi.cn"},
-            {"authority": ".blob.core.chinacloudapi.cn", "scheme": "https"},
-        ),
+        ("http://127.0.0.1:10000/shop", "http", "127.0.0.1:10000"),
+        ("https://shop.blob.core.chinacloudapi.cn", "https", ".blob.core.chinacloudapi.cn"),
     ],
 )
-def test_pyarrow_is_told_where_azure_is(given: dict[str, str], wanted: dict[str, str]) -> None:
+def test_pyarrow_is_told_where_azure_is(endpoint: str, scheme: str, authority: str) -> None:
     key = {"AZURE_STORAGE_ACCOUNT_NAME": "shop", "AZURE_STORAGE_ACCOUNT_KEY": "aGVsbG8="}
-    blob = {f"blob_storage_{name}": value for name, value in wanted.items()}
-    dfs = {f"dfs_storage_{name}": value.replace("blob", "dfs") for name, value in wanted.items()}
-    same = pafs.AzureFileSystem("shop", account_key="aGVsbG8=", **blob, **dfs)
-    assert objects._azure_filesystem({**key, **given}).equals(same)
+    schemes = {"blob_storage_scheme": scheme, "dfs_storage_scheme": scheme}
+    hosts = {"blob_storage_authority": authority, "dfs_storage_authority": authority.replace("blob", "dfs")}
+    same = pafs.AzureFileSystem("shop", account_key="aGVsbG8=", **schemes, **hosts)
+    assert objects._azure_filesystem({**key, "AZURE_STORAGE_ENDPOINT": endpoint}).equals(same)
 
 
 def test_what_is_written_is_read_back(folder: str) -> None:

@@ -179,26 +179,6 @@ def test_a_job_names_the_extra_that_it_needs(installed: Path, job: str, options:
     assert (ended.returncode, ended.stderr) == (1, said)
 
 
-WITHOUT_PAPERS = """
-from dupq.errors import SettingError
-from dupq.settings import config
-
-for preset, assignment in (("othman-lstm", "run.keep_work=true"), ("dupq", "text.tokens=punctuation")):
-    try:
-        config.load(preset, [assignment])
-    except SettingError as error:
-        print(error)
-"""
-
-
-def test_what_needs_the_second_wheel_says_so(installed: Path) -> None:
-    said = call(installed / "python", "-c", WITHOUT_PAPERS).stdout.splitlines()
-    assert len(said) == 2
-    assert said[0].startswith("--preset othman-lstm: no such preset; there are dupq, sentence-transformers;")
-    assert said[1].startswith("--set text.tokens=punctuation: 'text' has no 'tokens'; it has ")
-    assert all(line.endswith("; the papers' are in the package dupq-papers, which is not installed") for line in said)
-
-
 def test_a_plan_a_report_and_an_export_need_no_extra(installed: Path, run: str) -> None:
     export = ["export", "--run", run, "--to", "csv", "--output", f"{run}-csv"]
     for words in (["plan", "--questions", "1e6", "--run", run], ["report", "--run", run], export):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from disturbed import FAULTS, Moment, attempt, differing, latest, tables_of
 from moments import Moments
-from small_archive import Small, undisturbed
+from small_archive import Small
 
 from dupq.pipelines.dedup import DedupJob, dedup
 
@@ -113,9 +113,6 @@ def test_the_settings_that_are_changed_for_the_second_attempt(
         attempt(functools.partial(dedup, job), Moment(job.output, number, "killed before"), tmp_path)
         finish(dataclasses.replace(job, assignments=("neighbours.k=5",)), small.older_tables, tmp_path, number)
         finish(dataclasses.replace(job, assignments=("neighbours.block_rows=300",)), small.tables, tmp_path, number)
-        without = functools.partial(dedup, dataclasses.replace(job, links=None))  # over the same output
-        undisturbed(without, tmp_path)
-        finish(job, small.tables, tmp_path, number)
 
 
 def replace_folder(folder: Path, other: Path) -> None:

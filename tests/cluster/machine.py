@@ -56,7 +56,7 @@ SetEnv HOME={scratch}/head
 
 BASH_PROFILE = """
 export PATH=~/environment/bin:$PATH
-export RAY_ADDRESS=auto RAY_AUTH_MODE=token
+export RAY_ADDRESS=auto RAY_AUTH_MODE=token RAY_idle_worker_killing_time_threshold_ms=20000 OMP_NUM_THREADS=1
 export {settings}
 """
 

@@ -65,13 +65,10 @@ def images(aws: dict) -> dict[str, str]:
     }
 
 
-def test_ray_accepts_the_file_and_no_misspelt_key(config: dict) -> None:
+def test_ray_accepts_the_file_and_no_misspelt_key_and_node_counts_fit_together(config: dict) -> None:
     validate_config(config)
     with pytest.raises(ValidationError, match="max_worker'"):
         validate_config({**config, "max_worker": 1})
-
-
-def test_node_counts_fit_together(config: dict) -> None:
     for name, node in config["available_node_types"].items():
         assert node["min_workers"] <= node["max_workers"] <= config["max_workers"], name
 
@@ -84,19 +81,15 @@ def test_of_machines_that_are_there_each_is_a_node(file: str) -> None:
     assert len(workers) >= 2 or file == "cluster-local.yaml"
 
 
-def test_every_machine_on_premise_installs_both_lock_files_and_the_head_takes_no_tasks() -> None:
-    config = prepared("cluster-onprem.yaml")
-    commands = " ".join(config["setup_commands"])
-    assert "requirements.lock" in commands
-    assert "requirements-torch.lock" in commands
-    assert "--num-cpus=0" in " ".join(config["head_start_ray_commands"])
-
-
-def test_mounted_folders_exist(config: dict) -> None:
+def test_what_is_mounted_is_there_and_what_is_installed_is_mounted(config: dict) -> None:
     mounts = dict(config["file_mounts"])
     assert mounts.pop("~/.ray/auth_token") == "~/.ray/auth_token"  # made by `ray get-auth-token --generate`
     for local in mounts.values():
         assert (REPOSITORY / local).exists(), local
+    commands = " ".join(config["setup_commands"])
+    assert re.search(r"pip install [^;]*--no-deps [^;]*~/dupq(\s|$)", commands), "the package itself is not installed"
+    for path in re.findall(r"~/dupq/(\S+?)(?=[\s;]|$)", commands):
+        assert (REPOSITORY / path).exists(), path
 
 
 def test_neither_the_environment_nor_git_nor_output_is_copied(config: dict) -> None:
@@ -106,23 +99,16 @@ def test_neither_the_environment_nor_git_nor_output_is_copied(config: dict) -> N
     assert {".venv/", "out/"} <= set(ignored)
 
 
-def test_setup_installs_from_files_that_are_mounted(config: dict) -> None:
-    commands = " ".join(config["setup_commands"])
-    assert re.search(r"pip install [^;]*--no-deps [^;]*~/dupq(\s|$)", commands), "the package itself is not installed"
-    for path in re.findall(r"~/dupq/(\S+?)(?=[\s;]|$)", commands):
-        assert (REPOSITORY / path).exists(), path
-
-
-def test_every_aws_node_installs_both_lock_files(aws: dict) -> None:
-    for kind in ("head_setup_commands", "worker_setup_commands"):
-        commands = " ".join(aws[kind])
-        assert "requirements.lock" in commands, kind
-        assert "requirements-torch.lock" in commands, kind
+def test_every_node_installs_both_lock_files(aws: dict) -> None:
+    on_premise = prepared("cluster-onprem.yaml")
+    for commands in (aws["head_setup_commands"], aws["worker_setup_commands"], on_premise["setup_commands"]):
+        assert {"requirements.lock", "requirements-torch.lock"} <= {*re.findall(r"[\w-]+\.lock", " ".join(commands))}
     for name, node in worker_types(aws).items():
         assert "worker_setup_commands" not in node, f"{name}: would replace the commands of all workers"
 
 
-def test_nothing_is_scheduled_on_the_aws_head(aws: dict) -> None:
+def test_nothing_is_scheduled_on_heads(aws: dict) -> None:
+    assert "--num-cpus=0" in " ".join(prepared("cluster-onprem.yaml")["head_start_ray_commands"])
     head = aws["available_node_types"][aws["head_node_type"]]
     assert head["resources"] == {"CPU": 0}
     assert head["max_workers"] == 0
@@ -148,9 +134,6 @@ def test_shared_memory_holds_the_object_store_of_each_machine(aws: dict) -> None
         options = " ".join(run_options(aws, name))
         (size,) = map(int, re.findall(r"--shm-size=(\d+)gb", options))
         assert 0.3 * gigabytes <= size <= 0.5 * gigabytes, name
-
-
-def test_workers_without_a_type_of_their_own_fit_the_smallest_machine(aws: dict) -> None:
     smallest = min(INSTANCES[node["node_config"]["InstanceType"]][1] for node in worker_types(aws).values())
     (size,) = map(int, re.findall(r"--shm-size=(\d+)gb", " ".join(aws["docker"]["worker_run_options"])))
     assert size <= 0.5 * smallest

@@ -1,7 +1,6 @@
 """Three nights by Ray's job server, as KubeRay and `ray job submit` start them: its client, a Ray head, S3 by moto."""
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -19,7 +18,7 @@ from riddles.grammar import write_sample
 import dupq
 from dupq import storage
 from dupq.errors import GateError
-from dupq.runs.figures import FILE, figures_of
+from dupq.runs.figures import FILE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.timeout(3_600)]
 NIGHT = f"bash {Path(__file__).parents[2] / 'examples/cluster/night.sh'}"
@@ -70,7 +69,6 @@ def server(s3: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobSer
         "MAX_CHANGE": "1",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": token,
-        "RAY_JOB_STOP_WAIT_TIME_S": "20",
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     environment.pop("RAY_ADDRESS", None)
@@ -119,25 +117,15 @@ def test_three_nights(server: JobServer, s3: str, tmp_path: Path) -> None:
     assert "killed" in lines
     assert dupq.open_run(runs).uri == first.uri
 
-    night = server.submit()
-    server.until(night, lambda lines: "finished before" in lines)
-    assert server.client.stop_job(night)
-    status, _, lines = server.ended(night)
-    assert status == "STOPPED"
-    assert "ended by SIGTERM; what is finished is kept" in lines
-
-    status, code, lines = server.ended(server.submit(more="--log json"))
+    status, code, lines = server.ended(server.submit())
     assert (status, code) == ("SUCCEEDED", 0), lines
     assert "finished before" in lines
     second = dupq.open_run(runs)
     assert second.manifest["inputs"]["previous"] == first.uri
     assert second.metrics["questions"] == 300
 
-    logged = [json.loads(line) for line in lines.splitlines() if line.startswith('{"last_success')]
-    assert [figures_of(second.uri).items() <= line.items() for line in logged] == [True]
     told = storage.read_bytes(f"{runs}/{FILE}").decode()
     assert f"dupq_questions {second.metrics['questions']}\n" in told
-    assert f"dupq_groups {second.metrics['clusters']}\n" in told
 
     upload(350, tmp_path, dumps)
     status, code, lines = server.ended(server.submit(more="--max-cluster 1"))

@@ -15,6 +15,7 @@ from dupq.job import cluster, progress
 from dupq.job.cluster import failure_at
 from dupq.job.tasks import result_of, run_tasks, start, start_stream
 
+ROOT = Path(__file__).parents[2]
 ADDRESS, TOKEN = "127.0.0.3", "7" * 64
 
 
@@ -60,6 +61,16 @@ def test_a_cluster_of_another_ray_or_python_is_one_line(monkeypatch: pytest.Monk
     monkeypatch.setattr(cluster, "_init", init)
     with pytest.raises(ClusterError, match=r"^--ray auto: Version mismatch: .* Ray: 2\.0\.0 Python: 3\.9\.1 .*\d$"):
         cluster.connect("auto")
+
+
+def test_no_cluster_where_one_is_named(tmp_path: Path) -> None:
+    """In another process, since the job does not wait for its threads."""
+    (tmp_path / "faq.csv").write_text("id,title\n1,How to bake\n")
+    command = [sys.executable, str(ROOT / "jobs" / "ingest.py"), f"--dump={tmp_path}/faq.csv", "--ray=127.0.0.1:1"]
+    ended = subprocess.run([*command, f"--output={tmp_path}/out"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.count("\n")) == (6, 1), ended.stderr
+    assert ended.stderr.startswith("error: no Ray cluster at 127.0.0.1:1 (")
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_ray_tasks_run_in_this_process_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,17 +81,6 @@ print(json.dumps({
 """
 
 
-def test_the_next_job_of_a_process_tries_its_gpus_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    remembered = (gpus._trials, gpus._trouble, gpus._warn)
-    monkeypatch.setattr(gpus.ray, "wait", lambda *_, **__: ([], []))
-    monkeypatch.setattr(gpus.ray, "nodes", list)
-    with gpus.until_the_end():
-        assert gpus._trouble(()) is None
-        gpus._warn("no GPU")
-        assert [function.cache_info().currsize for function in remembered] == [1, 1, 1]
-    assert [function.cache_info().currsize for function in remembered] == [0, 0, 0]
-
-
 def test_when_nodes_come_or_go_no_idle_process_keeps_its_gpu_from_the_next_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from dump_files import write_archive
 from inline import without_ray
+from xml_contents import document, question
 
 from dupq.cli import main
 from dupq.dump.files import Columns
@@ -20,6 +22,7 @@ from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import FromDumpJob, from_dump
 
 COUNT = 700
+POSTS = document(question(1, Title="a") + question(2, Title="b"))
 FIELDS = ("key", "question", "answer")
 
 
@@ -68,6 +71,30 @@ def test_a_table_of_any_form_gives_the_same_questions_and_their_ids(tmp_path: Pa
             (row["key"], row["question"]) for row in faq()
         }
     assert all(questions.equals(found["csv"]) for questions in found.values())
+
+
+def test_what_a_job_wrote_is_no_dump_when_it_runs_again(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"question_id": [1, 2], "title": ["a", "b"]}), tmp_path / "t.parquet")
+    job = IngestJob((str(tmp_path),), str(tmp_path / "out"), "quora")
+    ingest(job)
+    again = ingest(job)["quora"]
+    assert (list(again["files"]), again["questions"]) == ([str(tmp_path / "t.parquet")], 2)
+
+
+@pytest.mark.parametrize("dump", ["", "dump", "questions"])
+def test_a_dump_in_the_output_is_one(dump: str, tmp_path: Path) -> None:
+    (tmp_path / dump).mkdir(exist_ok=True)
+    (tmp_path / dump / "t.csv").write_text("question_id,title\n1,a\n2,b\n")
+    job = IngestJob((str(tmp_path / dump),), str(tmp_path), "quora")
+    ingest(job)
+    assert list(ingest(job)["quora"]["files"]) == [str(tmp_path / dump / "t.csv")]
+
+
+def test_an_output_whose_name_only_begins_alike_is_another(tmp_path: Path) -> None:
+    write_archive(tmp_path / "output" / "a.com.7z", {"Posts.xml": POSTS})
+    write_archive(tmp_path / "out" / "b.com.7z", {"Posts.xml": POSTS})
+    found, _ = IngestJob((str(tmp_path),), str(tmp_path / "out")).check()
+    assert [site.site for site in found.sites] == ["a.com"]
 
 
 @without_ray()

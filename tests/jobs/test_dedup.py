@@ -20,7 +20,6 @@ from dupq.job.run import Run
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.gates import Gates
 from dupq.pipelines.ingest import IngestJob, ingest
-from dupq.report.summary import summary
 from dupq.settings.sections import CalibrationSettings
 
 WORK = "run.keep_work=true"  # some tests look at it
@@ -203,13 +202,6 @@ def test_the_manifest_tells_rows_seconds_memory_versions_and_limits(joining: Run
     assert steps["pairs"] == {"candidates", "wanted", "terms", "compared", "listed", "around", "around_for", "scored"}
     assert set(manifest["versions"]) >= {"python", "ray", "torch", "pyarrow"}
     assert "buckets over" in str(manifest["stages"][names.index("near_duplicates")]["caps"])
-
-
-def test_the_run_is_marked_and_latest_points_at_it(run: Run) -> None:
-    assert run.finished
-    assert storage.read_json(f"{storage.parent(run.uri)}/latest.json") == {"run_id": run.run_id, "run": run.uri}
-    assert "<html" in storage.read_bytes(run.path("report.html")).decode()
-    assert run.path("report.html") in summary(run.uri)
 
 
 def test_a_rerun_does_nothing_twice(run: Run, trained_sample: TrainedSample) -> None:

@@ -18,16 +18,6 @@ def job(sample: TrainedSample, folder: Path, with_encoder: bool = True, **change
     return EvaluationJob(sample.questions, sample.links, str(folder), encoder, **changes)
 
 
-def test_the_free_settings_are_taken_and_the_others_are_those_of_the_encoder(
-    trained_sample: TrainedSample, tmp_path: Path
-) -> None:
-    plain = job(trained_sample, tmp_path).check()
-    changed = job(trained_sample, tmp_path, assignments=("encode.batch_size=3",)).check()
-    assert changed.encode.batch_size == 3
-    assert (changed.text, changed.training) == (plain.text, plain.training)
-    assert plain.training.epochs == 6  # as the sample's encoder was trained
-
-
 def test_without_an_encoder_texts_and_split_can_be_set(trained_sample: TrainedSample, tmp_path: Path) -> None:
     assignments = ("text.code=kept", "training.seed=2")
     settings = job(trained_sample, tmp_path, with_encoder=False, assignments=assignments).check()

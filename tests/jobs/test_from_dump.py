@@ -1,22 +1,23 @@
 """A dump to clusters in one job; with real Ray it is in tests/anywhere/test_places.py."""
 
 import json
-import logging
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from riddles.grammar import write_sample
+from trained import TrainedSample
 
 from dupq import storage
 from dupq.errors import SettingError
-from dupq.job import progress
 from dupq.pipelines.arguments import training_settings
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.pipelines.train import FromDumpJob, from_dump
+from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.pipelines.train import FromDumpJob, TrainingJob, from_dump, train
 from examples.sample.archive import SampleFiles
 
 QUICK = ("ingest.shard_rows=150", "title_body.epochs=1", "training.epochs=1", "calibration.precision=0.9")
+FEW_EPOCHS = ("training.epochs=2", "title_body.epochs=2")
 
 
 @pytest.fixture
@@ -35,6 +36,27 @@ def test_it_does_what_the_three_jobs_do_and_a_rerun_does_nothing(sample: SampleF
     questions, links, encoder = (f"{tmp_path}/out/{name}" for name in ("questions", "links", "encoder"))
     alone = DedupJob(questions, encoder, f"{tmp_path}/out/runs", links, str(sample.truth), assignments=QUICK[-1:])
     assert dedup(alone).uri == run.uri
+
+
+def test_the_encoder_tells_how_good_each_epoch_was_and_which_questions_it_saw(trained_sample: TrainedSample) -> None:
+    metrics = storage.read_json(f"{trained_sample.encoder}/encoder.json")["metrics"]
+    assert [row["epoch"] for row in metrics["learning_curve"]] == list(range(1, 7))
+    assert metrics["development_pair_accuracy"] > 0.8
+    split = pq.read_table(f"{trained_sample.encoder}/split.parquet").to_pandas()
+    assert set(split.part) == {"train", "development", "test"}
+    assert split.groupby("duplicates").part.nunique().max() == 1
+
+
+@pytest.mark.realdata
+def test_a_small_real_site_goes_from_dump_to_clusters(shared_data: Path, tmp_path: Path) -> None:
+    dump = str(shared_data / "dumps" / "bicycles.meta.stackexchange.com.7z")
+    counts = ingest(IngestJob((dump,), str(tmp_path)))["bicycles.meta.stackexchange.com"]
+    assert counts["questions"] == 453
+    questions, links = str(tmp_path / "questions"), str(tmp_path / "links")
+    train(TrainingJob(questions, links, str(tmp_path / "encoder"), assignments=FEW_EPOCHS))
+    run = dedup(DedupJob(questions, str(tmp_path / "encoder"), str(tmp_path / "runs"), links))
+    assert len(pq.read_table(run.path("clusters"))) == 453
+    assert storage.read_json(run.path("metrics.json"))["links"]["among_nearest"]["10"] > 0
 
 
 @pytest.mark.parametrize(
@@ -69,22 +91,3 @@ def test_a_site_to_search_that_no_dump_has_is_told_before_any_work(tmp_path: Pat
     with pytest.raises(SettingError, match=r"neighbours\.sites.*fqa"):
         job.check()
     assert not (tmp_path / "out").exists()
-
-
-def test_what_dedup_says_is_not_kept_with_the_trainings_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logger = logging.getLogger("dupq.tests.from_dump")
-
-    def trained(job: object) -> None:
-        with progress.of_stage(f"{tmp_path}/training", "fit", {}):
-            logger.info("of the training")
-        progress.end(f"{tmp_path}/training", "finished")
-
-    def refused(job: object) -> None:
-        assert progress.current.run is None
-        logger.error("of dedup")
-
-    for name, other in {"ingest": lambda *_: None, "train": trained, "dedup": refused}.items():
-        monkeypatch.setattr(f"dupq.pipelines.{name}.{name}", other)
-    from_dump(FromDumpJob((), str(tmp_path)))
-    kept = (tmp_path / "training" / "run.log").read_text().splitlines()
-    assert [json.loads(line)["message"] for line in kept] == ["of the training"]

@@ -17,12 +17,11 @@ from sentence_stand_in import READ
 from trained import TrainedSample
 
 import dupq
-from dupq import storage, system
+from dupq import storage
 from dupq.encoders.sentence_models import DEFAULT
 from dupq.errors import DupqError
 from dupq.job.records import StageRecord
 from dupq.pipelines.dedup import DedupJob, dedup
-from dupq.pipelines.train import FromDumpJob
 
 SITE = "sample.stackexchange.com"
 
@@ -170,23 +169,6 @@ def test_sites_in_a_language_that_the_model_does_not_know_are_not_read(
     for row in rows:
         assert (row["reranker"] is not None) is (row["site_left"] == row["site_right"] == SITE)
     assert {row["site_left"] for row in rows} == {SITE, "german.stackexchange.com"}
-
-
-def test_a_reranker_that_is_not_there_is_told_before_any_work(
-    small_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = {"reranker": str(tmp_path / "nowhere")}
-    jobs = (
-        DedupJob(small_sample.questions, small_sample.encoder, str(tmp_path), **given),
-        FromDumpJob((small_sample.dump,), str(tmp_path), **given),
-    )
-    for job in jobs:
-        with monkeypatch.context() as patch:
-            patch.setattr(system, "is_installed", lambda module: module != "sentence_transformers")
-            with pytest.raises(DupqError, match=r"--reranker .*nowhere needs .* pip install '\.\[reranker\]'"):
-                job.check()
-        with pytest.raises(DupqError, match=r"--reranker .*nowhere: neither the folder"):
-            job.check()
 
 
 @pytest.mark.reads

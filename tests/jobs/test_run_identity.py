@@ -39,50 +39,33 @@ def name(monkeypatch: pytest.MonkeyPatch) -> Name:
     return opened
 
 
-def test_a_training_is_named_by_its_word_vectors_wherever_they_are(
-    name: Name, trained_sample: TrainedSample, tmp_path: Path
-) -> None:
-    def training(vectors: str, lines: str) -> str:
-        place = tmp_path / vectors
-        place.write_text(lines)
-        given = (f"word_vectors.file={place}", "word_vectors.dimensions=2")
-        questions, links = trained_sample.questions, trained_sample.links
-        return name(lambda: train(TrainingJob(questions, links, str(tmp_path / "out"), "bogdanova-max", given)))
-
-    here = training("here.txt", "bread 1 2\n")
-    assert training("there.txt", "bread 1 2\n") == here
-    assert training("there.txt", "bread 1 3\n") != here
-
-
-def test_a_training_is_named_by_its_teacher_wherever_that_is(
-    name: Name, trained_sample: TrainedSample, tmp_path: Path
-) -> None:
-    def training(*given: str) -> str:
-        questions, links = trained_sample.questions, trained_sample.links
-        return name(lambda: train(TrainingJob(questions, links, str(tmp_path / "out"), "dupq", given)))
-
-    shutil.copytree(trained_sample.encoder, tmp_path / "teacher")
-    here = training(f"teacher.encoder={trained_sample.encoder}")
-    assert training(f"teacher.encoder={tmp_path}/teacher") == here
-    assert training() != here
-
-
-def test_a_training_is_named_by_the_model_that_it_wraps(
+def test_a_training_is_named_by_its_word_vectors_teacher_and_wrapped_model_wherever_they_are(
     name: Name, trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def training(preset: str, *given: str) -> str:
+        questions, links = trained_sample.questions, trained_sample.links
+        return name(lambda: train(TrainingJob(questions, links, str(tmp_path / "out"), preset, given)))
+
+    def with_vectors(file: str, lines: str) -> str:
+        (tmp_path / file).write_text(lines)
+        return training("bogdanova-max", f"word_vectors.file={tmp_path}/{file}", "word_vectors.dimensions=2")
+
+    here = with_vectors("here.txt", "bread 1 2\n")
+    assert with_vectors("there.txt", "bread 1 2\n") == here
+    assert with_vectors("there.txt", "bread 1 3\n") != here
+
+    shutil.copytree(trained_sample.encoder, tmp_path / "teacher")
+    here = training("dupq", f"teacher.encoder={trained_sample.encoder}")
+    assert training("dupq", f"teacher.encoder={tmp_path}/teacher") == here
+    assert training("dupq") != here
+
     sentence_stand_in.install(monkeypatch)
     sentence_stand_in.write_model(tmp_path / "model")
-
-    def training() -> str:
-        questions, links = trained_sample.questions, trained_sample.links
-        given = (f"encoder.model={tmp_path}/model",)
-        job = TrainingJob(questions, links, str(tmp_path / "out"), "sentence-transformers", given)
-        return name(lambda: train(job))
-
-    before = training()
-    assert training() == before
+    wrapping = "sentence-transformers", f"encoder.model={tmp_path}/model"
+    before = training(*wrapping)
+    assert training(*wrapping) == before
     (tmp_path / "model" / "model.safetensors").write_text("of its own")
-    assert training() != before
+    assert training(*wrapping) != before
 
 
 def test_a_run_is_named_by_its_reranker_wherever_that_is(

@@ -15,7 +15,7 @@ from riddles.grammar import write_sample
 from dupq import storage
 from dupq.encoders.encoding import learns_without_links, presets_without_links
 from dupq.encoders.saved import Description, read_description
-from dupq.errors import SettingError
+from dupq.errors import DupqError, SettingError
 from dupq.evaluation import development
 from dupq.job.run import Run
 from dupq.pipelines.train import FromDumpJob, TrainingJob, from_dump, train
@@ -133,6 +133,18 @@ def test_a_table_without_duplicates_gives_the_encoder_of_none(archive: Archive, 
     related.parent.mkdir(parents=True)
     pq.write_table(rows, related)
     assert same(trained(archive, tmp_path / "encoder", str(tmp_path / "related")), read_description(archive.encoder))
+    with pytest.raises(DupqError, match=r"0 sets of known duplicates.*at least 3.*preset.*such as dupq"):
+        train(TrainingJob(archive.questions, str(tmp_path / "related"), str(tmp_path / "encoder"), "bogdanova-max"))
+
+
+@pytest.mark.usefixtures("quick")
+def test_where_too_few_titles_tell_epochs_apart_the_last_one_is_kept(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(development, "TITLES_SHARE", 0.01)
+    metrics = trained(archive, tmp_path / "encoder")["metrics"]
+    assert (metrics["best_epoch"], metrics["best_epoch_by"]) == (3, None)
+    assert "the last epoch is kept" in metrics["not_measured"]["best_epoch_by"]
 
 
 @pytest.mark.usefixtures("quick")
