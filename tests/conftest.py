@@ -192,7 +192,7 @@ def trained_sample(of_all_processes: Path) -> TrainedSample:
     folder = of_all_processes / "trained-sample"
     archive, done = folder / "archive", folder / "done"
     with FileLock(folder.with_suffix(".lock")):
-        sample = write_sample(folder / "dump", questions=2000)
+        sample = write_sample(folder / "dump", questions=1200)
         if not done.exists():
             with without_ray():
                 _train_on(str(sample.archive), archive, folder / "encoder")
@@ -230,7 +230,7 @@ def _train_on(dump: str, archive: Path, encoder: Path) -> None:
     from dupq.pipelines.ingest import IngestJob, ingest
     from dupq.pipelines.train import TrainingJob, train
 
-    ingest(IngestJob((dump,), str(archive), assignments=("ingest.shard_rows=700",)))
+    ingest(IngestJob((dump,), str(archive), assignments=("ingest.shard_rows=400",)))
     given = f"{archive}/questions", f"{archive}/links", str(encoder)
     settings = (*QUICK_LEARNER, "training.epochs=6", "encoder.units=100")
     train(TrainingJob(*given, preset="bogdanova-max", assignments=settings))

@@ -132,7 +132,7 @@ ARGUMENTS = [
         lambda world: content(ONLY, (world / SHARD).read_bytes())(world),
     ),
     *_everywhere(ON_RAY, "lines of another kind", "--log", ("--log", "xml"), 2),
-    # one that is not there ends the process at once, so tests/jobs/test_bad_input.py has it
+    # one that is not there ends the process at once, so tests/job/test_cluster.py has it
     *_everywhere(ON_RAY, "a Ray by a name", "--ray 'nowhere': no address", ("--ray", "nowhere"), 2),
     Case("dedup", "links used somehow", "--known-links", ("--known-links", "somehow"), code=2),
     Case("dedup", "a scope of another name", "neighbours.scope", ("--scope", "component"), code=2),

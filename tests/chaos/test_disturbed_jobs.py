@@ -41,7 +41,7 @@ def test_disturbed_at_any_change_of_its_output(
     name: str, fault: str, given: Given, courses: Callable, moments: Moments, tmp_path: Path
 ) -> None:
     if moments.few == 1 and (FAULTS.index(fault) - DISTURBED.index(name)) % len(DISTURBED):
-        pytest.skip("each fault of one job, as dedup has all of them, but in `make chaos`")
+        pytest.skip("each fault of one job, but in `make chaos`")
     course, made = courses(name)
     for number in moments.of(course.moments(fault)):
         output = tmp_path / str(number)

@@ -172,16 +172,6 @@ def may_be_lost(refused: Request, requests: list[Request], ended: Ended) -> bool
     return bool(_ASIDE.search(path) or (_LEASE.search(path) and is_again)) or _WORK_LEFT in ended.said
 
 
-def test_a_fifth_of_all_requests_throttled(
-    given: Given, wholes: Callable[[str], Whole], proxy: FaultProxy, moments: Moments, tmp_path: Path
-) -> None:
-    name = "ingest" if moments.few == 1 else "dedup"  # which waits for longer
-    whole = wholes(name)
-    proxy.faults = [Fault("status", share=0.2)]
-    again(name, given, f"{given.inputs}-throttled", whole, tmp_path)
-    assert proxy.faults[0].done > len(whole.requests) / 10
-
-
 def again(name: str, given: Given, output: str, whole: Whole, folder: Path) -> None:
     """Run the job: it succeeds, and leaves what an undisturbed one does."""
     undisturbed(ALL_JOBS[name].to(given, output), folder)
