@@ -114,8 +114,6 @@ def connect(address: str | None = None) -> None:
     ray._private.worker._worker_logs_enabled = False  # no last lines of a lost raylet: that is raised as well
     watched = ray.get_runtime_context().gcs_address, ray._private.worker._global_node
     threading.Thread(target=_watch, args=watched, name="ray-watch", daemon=True).start()
-    if may_grow():
-        _check_nodes()
 
 
 def _no_cluster(address: str, error: Exception) -> str:
@@ -225,26 +223,6 @@ def _no_stderr() -> Iterator[None]:
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
-
-
-def _check_nodes() -> None:
-    """Raise ClusterError if dupq or a library on a node differs from here. Nodes that join later check themselves."""
-    job, remote = build(), ray.remote(lambda: build())  # a task cannot be a cached function
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    at_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    strategies = [at_node(node["NodeID"], soft=False) for node in alive]
-    builds = [remote.options(num_cpus=0, scheduling_strategy=strategy).remote() for strategy in strategies]
-    for node, its_build in zip(alive, builds, strict=True):
-        name = node["NodeManagerAddress"]
-        try:
-            check_node(name, ray.get(its_build), job)
-        except (ray.exceptions.RayTaskError, ModuleNotFoundError) as error:
-            raise ClusterError(
-                f"dupq is not installed on the node {name} of the Ray cluster, or is another one "
-                f"({error.__class__.__name__}); run `ray up`"
-            ) from error
-        except ray.exceptions.RayError:  # the node was lost meanwhile
-            continue
 
 
 def gpus() -> int:

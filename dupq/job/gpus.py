@@ -29,6 +29,7 @@ _idle: list[Any] = []  # the job's processes that hold a GPU, and those that com
 _busy: "dict[ray.ObjectRef[Any], Any]" = {}
 _PATIENCE_SECONDS = 120  # for the trial of a GPU, which another job may hold
 _log = logging.getLogger(__name__)
+_warn = functools.cache(_log.warning)  # once
 
 
 @contextlib.contextmanager
@@ -187,11 +188,6 @@ def _trouble(nodes: tuple[tuple[str, str], ...]) -> str | None:
         if trouble is not None and node in alive:
             troubles.append(f"torch cannot use the GPUs of the node {address}: {trouble}")
     return next(iter(troubles), None)
-
-
-@functools.lru_cache(maxsize=1)
-def _warn(message: str) -> None:  # once
-    _log.warning(message)
 
 
 def has_gpu() -> bool:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from dump_files import POSTS, upload, write_archive, write_files
 from inline import without_ray
-from xml_contents import document, question, row
+from xml_contents import document, question
 
 from dupq import storage
 from dupq.dump.sites import find_sites
-from dupq.errors import DupqError, RejectsError
+from dupq.errors import DupqError
 from dupq.local_files import LOST
 from dupq.pipelines.ingest import IngestJob, ingest
 
@@ -143,29 +143,3 @@ def test_a_job_says_what_it_passed_over_and_counts_it(tmp_path: Path, caplog: py
     assert list(manifest["sites"]["a.com"]["files"].values()) == [
         {"rows": 1, "questions": 1, "rejects": 0, "forbidden_characters": 1}
     ]
-
-
-@without_ray()
-def test_a_site_that_fails_says_what_most_of_its_rows_are_rejected_for(tmp_path: Path) -> None:
-    posts = tmp_path / "a.com" / "Posts.xml"
-    content = document(question("") + question("K-0", Body="x\n" * 80) + question("K-1") * 298 + question(1))
-    write_files(tmp_path, "a.com/Posts.xml", content=content)
-    first = content.index(b'<row Id="K-0')
-    most = f"most often: Id not a number (299 rows), first at byte {first:,} of {posts}: "
-    job = IngestJob((str(tmp_path / "a.com"),), str(tmp_path / "out"))
-
-    with pytest.raises(RejectsError) as caught:
-        ingest(job)
-
-    assert f"300 of 301 rows are broken, more than the share of 0.001 that --max-reject-share allows, {most}" in str(
-        caught.value
-    )
-    assert str(caught.value).endswith(f"; see {tmp_path}/out/rejects/site=a.com for their reasons")
-    assert "\n" not in str(caught.value)
-    write_files(tmp_path, "a.com/Posts.xml", content=content.replace(question(1), row(Id=2, PostTypeId=2)))
-    with pytest.raises(DupqError) as caught:
-        ingest(IngestJob(job.dumps, job.output, assignments=("ingest.maximum_reject_share=1",)))
-    assert str(caught.value).startswith(
-        f"{posts}: no questions in it, only 1 other posts and 300 unusable rows, {most}"
-    )
-    assert '\'<row Id="K-0"' in str(caught.value)

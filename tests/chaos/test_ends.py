@@ -34,7 +34,7 @@ class Command(NamedTuple):
     """What is after `dupq`, where {output} and the small archive's {inputs}, {dump} and {run} are put in."""
 
     arguments: str
-    made: Callable[[str], dict[str, bytes]] = lambda output: {}
+    made: Callable[[str], dict[str, bytes]]
     has_run: bool = False  # the output is a copy of a folder of two runs
 
 
@@ -65,10 +65,6 @@ COMMANDS = {
     "report": Command("report --run {output}", report_in, True),
     "export": Command("export --run {run} --to csv --output {output}", files_in),
     "prune": Command("prune --output {output} --keep 1 --keep-monthly 1", runs_in, True),
-    "plan": Command("plan --questions 24e6 --run {run}"),
-    "runs": Command("runs --output {output}", has_run=True),
-    "status": Command("status --run {output}", has_run=True),
-    "serve": Command("serve --run {run} --port 0"),
 }
 
 
@@ -129,14 +125,12 @@ def started(name: str, small: Small, output: Path, ray: str = "local") -> Starte
 
 @pytest.fixture(scope="module")
 def wholes(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[float, dict[str, bytes]]]:
-    """How many seconds a command takes, and what it makes; `serve`, which has no end: so many that it serves."""
+    """How many seconds a command takes, and what it makes."""
 
     @functools.cache
     def whole(name: str) -> tuple[float, dict[str, bytes]]:
         output = tmp_path_factory.mktemp("ends") / "whole"
         begun = time.monotonic()
-        if name == "serve":
-            return 4.0, {}
         code, _, said = started(name, small, output).end()
         assert code == 0, said
         return time.monotonic() - begun, COMMANDS[name].made(str(output))
@@ -164,8 +158,6 @@ def test_a_signal_at_some_time(
         if code:  # else it had ended
             assert (code, said.splitlines()[-1:]) == (SIGNALS[fault], [LINES[fault]]), (tenth, said)
         assert not any(sign in said for sign in ("***", "Traceback", "error:")), (tenth, said)
-        if name == "serve":
-            continue
         if code and not (name == "export" and output.exists()):  # an export is there whole, or not at all
             code, _, said = started(name, small, output, "local" if name == "train by two" else "none").end()
             assert code == 0, (tenth, said)

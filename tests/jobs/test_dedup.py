@@ -339,46 +339,6 @@ def test_links_that_are_used_join_and_a_threshold_and_a_prior_may_be_given(
     assert metrics["calibration"]["prior_sites"] == ["elsewhere.example.com"]
 
 
-def test_a_run_after_an_earlier_one_differs_in_nothing_but_the_ids_of_clusters(
-    small_run: Run, small_sample: TrainedSample, tmp_path: Path
-) -> None:
-    """The earlier run lacks a thirtieth of the questions."""
-    for file in storage.list_files(small_sample.questions):
-        rows = pq.read_table(file.uri)
-        kept = rows.filter(pc.not_equal(pc.bit_wise_and(rows["question_id"], 31), 0))
-        target = tmp_path / "questions" / file.relative
-        target.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(kept, target)
-    given = {"assignments": (JOINING,)}
-    earlier = dedup(job(small_sample, tmp_path / "earlier", questions=f"{tmp_path}/questions", **given))
-    later = dedup(job(small_sample, tmp_path / "later", previous=str(tmp_path / "earlier"), **given))
-    found, expected = (
-        {place: content for place, content in contents(one).items() if "cluster" not in place}
-        for one in (later, small_run)
-    )
-    assert found == expected
-    assert groups(later) == groups(small_run)
-    columns = [name for name in table(small_run, "clusters").column_names if name != "cluster_id"]
-    rows = [table(one, "clusters").select(columns).sort_by("question_id").to_pylist() for one in (later, small_run)]
-    assert rows[0] == rows[1]
-    (stage,) = (stage for stage in later.records if stage["name"] == "neighbours")
-    assert 0 < stage["counts"]["questions searched"] < 150
-
-    then, now = (members_by_id(one) for one in (earlier, later))
-    assert all(now[name] == members for name, members in then.items() if members in now.values())
-    changed = table(later, "changes").to_pylist()
-    new = {row["cluster_id"] for row in changed if row["kind"] == "new"}
-    assert new == {name for name, members in now.items() if not any(members & other for other in then.values())}
-    same = {name for name, members in now.items() if then.get(name) == members}
-    assert {row["cluster_id"] for row in changed} - {None} == set(now) - same
-    assert not storage.exists(small_run.path("changes"))
-
-
-def members_by_id(run: Run) -> dict[str, frozenset[int]]:
-    clusters = table(run, "clusters").to_pandas()
-    return clusters[clusters.cluster_size > 1].groupby("cluster_id").question_id.agg(frozenset).to_dict()
-
-
 def test_a_shard_that_is_skipped_is_counted_and_makes_another_run(small_run: Run, small_sample: TrainedSample) -> None:
     skipped = storage.list_files(small_sample.questions, ".parquet")[0].relative
     other = dedup(

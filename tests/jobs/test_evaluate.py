@@ -26,10 +26,10 @@ def test_without_an_encoder_texts_and_split_can_be_set(trained_sample: TrainedSa
         job(trained_sample, tmp_path, with_encoder=False, assignments=("encoder.units=5",)).check()
 
 
-def test_metrics_hold_what_was_asked_for_and_nothing_else(trained_sample: TrainedSample, tmp_path: Path) -> None:
+def test_metrics_hold_what_was_asked_for_and_nothing_else(small_sample: TrainedSample, tmp_path: Path) -> None:
     shown, measured = {}, {}
     for name, tables in {"all": tuple(TABLES), **{name: (name,) for name in TABLES}}.items():
-        shown[name] = evaluate(job(trained_sample, tmp_path, tables=tables))
+        shown[name] = evaluate(job(small_sample, tmp_path, tables=tables))
         measured[name] = storage.read_json(f"{tmp_path}/metrics.json")
     counts = {"test_queries", "test_queries_available", "archive_questions", "left_out"}
     assert set(measured["retrieval"]) == {*counts, "retrieval", "intervals"}

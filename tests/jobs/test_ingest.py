@@ -1,10 +1,6 @@
 """The ingest job on a generated archive of several parts and shards: killed, packed otherwise, on S3, with answers."""
 
 import functools
-import json
-import random
-import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,54 +77,11 @@ def test_the_tables_hold_what_a_plain_parser_finds(dump: Path, archive: Path) ->
     assert any(is_accepted)
 
 
-def test_shards_have_the_rows_that_were_asked_for_and_rejects_their_reasons(archive: Path) -> None:
-    shards = sorted((archive / "questions" / f"site={SITE}").iterdir())
-    for number, shard in enumerate(shards):
-        assert re.fullmatch(rf"part-{number:05d}-[0-9a-f]{{12}}\.parquet", shard.name)
-    rows = [pq.read_metadata(shard).num_rows for shard in shards]
-    assert len(rows) > 5
-    assert set(rows[:-1]) == {190}
-    assert 0 < rows[-1] <= 190
-    rejects = ds.dataset(archive / "rejects").to_table().to_pylist()
-    assert [reject["reason"] for reject in rejects] == ["not well-formed"] * 2
-    assert [reject["position"] // 600_000 for reject in rejects] == [3, 7]
-
-
-def test_every_row_of_every_file_is_in_the_manifest(dump: Path, archive: Path) -> None:
-    counts = json.loads((archive / "manifest.json").read_text())["sites"][SITE]
-    posts, links = (counts["files"][str(dump / name)] for name in ("Posts.xml", "PostLinks.xml"))
-    assert posts["rows"] == (dump / "Posts.xml").read_bytes().count(b"<row ")
-    assert posts["rows"] == sum(count for name, count in posts.items() if name != "rows")
-    assert posts["rejects"] == 2
-    assert links == {"rows": links["links"], "links": pq.read_table(archive / "links").num_rows, "rejects": 0}
-    assert not (archive / "_parts").exists()
-
-
 def test_the_same_bytes_of_packed_files(dump: Path, archive: Path, tmp_path: Path) -> None:
     for name in ("Posts.xml", "PostLinks.xml"):
         write_files(tmp_path / SITE, f"{name}.gz", content=(dump / name).read_bytes())
     ingest(IngestJob((str(tmp_path / SITE),), str(tmp_path / "out"), answers=True, assignments=(SHARD_ROWS,)))
     assert without_sources(tmp_path / "out") == without_sources(archive)
-
-
-def test_rows_in_any_order_give_the_same_tables_and_of_the_same_id_the_last_one(
-    dump: Path, archive: Path, tmp_path: Path
-) -> None:
-    head, *rows = (dump / "Posts.xml").read_bytes().split(b"<row ")
-    rows[-1] = rows[-1].replace(b"</posts>", b"")
-    generator = random.Random(3)
-    generator.shuffle(rows)
-    old = [row.replace(b'Title="', b'Title="Old: ') for row in rows[::10] if b'PostTypeId="1"' in row]
-    posts = tmp_path / SITE / "Posts.xml"
-    posts.parent.mkdir()
-    posts.write_bytes(head + b"".join(b"<row " + row for row in old + rows) + b"</posts>\r\n")
-    shutil.copy(dump / "PostLinks.xml", posts.parent)
-    counts = ingest(IngestJob((str(posts.parent),), str(tmp_path / "out"), answers=True, assignments=(SHARD_ROWS,)))
-    assert counts[SITE]["duplicate_ids"] == len(old) > 100
-    assert counts[SITE]["files"][str(posts)]["duplicate_ids"] == len(old)
-    for name in ("questions", "answers", "links"):
-        expected = ds.dataset(archive / name).to_table()
-        assert ds.dataset(tmp_path / "out" / name).to_table().equals(expected), name
 
 
 def test_the_same_from_and_to_s3(dump: Path, archive: Path, s3: str) -> None:

@@ -59,36 +59,22 @@ def test_a_nightly_job_answers_the_same(
     assert answers(by_device) == answers(by_cpus)
 
 
-def test_training_makes_the_same_encoder(
+def test_training_makes_the_same_encoder_and_as_a_gpu_computes_learns_the_same(
     small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    archive = (small_sample.questions, small_sample.links)
+    """Sums have another order on a GPU."""
 
-    def fingerprint(name: str, gpus: int) -> object:
-        folder = str(tmp_path / name)
-        train(TrainingJob(*archive, folder, gpus=gpus, assignments=(*QUICK, *DUPQ)))
-        return read_description(folder)["fingerprint"]
+    def trained(name: str, gpus: int) -> tuple[str, list[float]]:
+        given = small_sample.questions, small_sample.links, str(tmp_path / name)
+        train(TrainingJob(*given, gpus=gpus, assignments=(*QUICK, *DUPQ)))
+        made = read_description(given[2])
+        return made["fingerprint"], [epoch["loss"] for epoch in made["metrics"]["learning_curve"]]
 
-    by_cpus = fingerprint("cpus", 0)
+    fingerprint, losses = trained("cpus", 0)
     request.getfixturevalue("device")
-    assert fingerprint("device", 1) == by_cpus
-
-
-def test_training_as_a_gpu_computes_learns_the_same(
-    small_sample: TrainedSample, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """Sums have another order there."""
-    archive = (small_sample.questions, small_sample.links)
-
-    def losses(name: str, gpus: int) -> list[float]:
-        folder = str(tmp_path / name)
-        train(TrainingJob(*archive, folder, gpus=gpus, assignments=(*QUICK, *DUPQ)))
-        return [epoch["loss"] for epoch in read_description(folder)["metrics"]["learning_curve"]]
-
-    by_cpus = losses("cpus", 0)
-    request.getfixturevalue("device")
+    assert trained("device", 1)[0] == fingerprint
     patched, uploads, upload = request.getfixturevalue("monkeypatch"), [], loop.texts_by_key
     patched.setattr(on_device, "is_gpu", lambda _: True)
     patched.setattr(loop, "texts_by_key", lambda *texts: uploads.append(1) or upload(*texts))
-    assert losses("device", 1) == pytest.approx(by_cpus, rel=1e-3)
-    assert len(uploads) == len(by_cpus)
+    assert trained("gpu", 1)[1] == pytest.approx(losses, rel=1e-3)
+    assert len(uploads) == len(losses)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -108,20 +107,6 @@ def test_a_new_text_is_read_by_the_run_s_reranker_if_it_is_there(
     assert len(READ) == 1
     assert "is another model here than in" in caplog.text
     assert without != with_model
-
-
-def test_the_second_night_reads_what_is_new_or_changed(first: First, tmp_path: Path) -> None:
-    shutil.copytree(first.job.questions, tmp_path / "questions")
-    shard = next((tmp_path / "questions").rglob("part-00001.parquet"))
-    rows = pq.read_table(shard).to_pylist()
-    changed = rows[7] = {**rows[7], "title": "Why is everything that I knew of my oven another thing today?"}
-    new = {**rows[8], "question_id": rows[-1]["question_id"] + 1, "title": "A kettle of the neighbours whistles?"}
-    pq.write_table(pa.Table.from_pylist([*rows, new], pq.read_schema(shard)), shard)
-    second = dedup(first.later(tmp_path / "runs", questions=str(tmp_path / "questions")))
-    for title in (changed["title"], new["title"]):
-        assert [text for text in READ if text.startswith(title)]
-    record = record_of(second.uri)
-    assert len(READ) == record["rows_in"] - record["counts"]["vectors as in the earlier run"] < 10
 
 
 def test_a_night_whose_reranker_is_missing_does_not_go_on_without_saying_so(first: First, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,6 @@ from inline import without_ray
 from riddles.grammar import write_sample
 from torch import distributed, multiprocessing
 
-from dupq import storage
 from dupq.encoders.saved import encoder_at, load, read_description
 from dupq.job import cluster
 from dupq.pipelines.ingest import IngestJob, ingest
@@ -117,7 +116,7 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def train_together(archive: Archive, output: Path, workers: int) -> None:
+def train_together(archive: Archive, output: Path) -> None:
     """A network that forgives rounding.
 
     With each of its first weights 2^-23 of itself off, the loss comes out 1.3e-8 off at most and a weight 2.4e-7. At a
@@ -126,10 +125,10 @@ def train_together(archive: Archive, output: Path, workers: int) -> None:
     """
     settings = (f"training.epochs={TOGETHER}", "word_vectors.dimensions=50", "word_vectors.epochs=1")
     settings += ("training.batch_size=16", "encoder.word_vectors=learned", "encoder.maximum_tokens=30")
-    train(TrainingJob(archive.questions, archive.links, str(output), "othman-gru", settings, workers))
+    train(TrainingJob(archive.questions, archive.links, str(output), "othman-gru", settings, 2))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def _soon_ended() -> Iterator[None]:
     """Where Ray has no dashboard, as here, what watches its placement groups asks for it in vain for ten seconds.
 
@@ -160,22 +159,6 @@ def _one_of(rank: int, job: fit._Job, workers: int, meeting: str) -> None:
     os._exit(0)  # a process that ends as usual may be aborted by gloo's threads
 
 
-@pytest.fixture(scope="module")
-def trained_together(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Return the folder that undisturbed workers have trained, without Ray."""
-
-    @functools.cache
-    def trained(workers: int) -> Path:
-        output = tmp_path_factory.mktemp("together") / str(workers)
-        with pytest.MonkeyPatch.context() as patch, without_ray():
-            patch.setattr(cluster, "check_fits", lambda *_: None)
-            patch.setattr(fit, "_train_together", _in_processes)
-            train_together(archive, output, workers)
-        return output
-
-    return trained
-
-
 def weights(output: Path) -> dict[str, np.ndarray]:
     return safetensors.numpy.load(encoder_file(output, "model.safetensors"))
 
@@ -184,14 +167,17 @@ def weights(output: Path) -> dict[str, np.ndarray]:
 @pytest.mark.usefixtures("_soon_ended")
 def test_a_worker_that_is_killed_is_replaced_and_goes_on(
     archive: Archive,
-    trained_together: Callable[[int], Path],
     dice: random.Random,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One of Ray Train's two; losses and weights equal those of undisturbed workers."""
     killed: list[int] = []
-    undisturbed = trained_together(2)
+    undisturbed = tmp_path / "undisturbed"
+    with pytest.MonkeyPatch.context() as patch, without_ray():
+        patch.setattr(cluster, "check_fits", lambda *_: None)
+        patch.setattr(fit, "_train_together", _in_processes)
+        train_together(archive, undisturbed)
 
     def kill() -> None:
         while not epochs_done(tmp_path / "killed"):
@@ -203,7 +189,7 @@ def test_a_worker_that_is_killed_is_replaced_and_goes_on(
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     capsys.readouterr()
-    train_together(archive, tmp_path / "killed", 2)
+    train_together(archive, tmp_path / "killed")
     killer.join()
     assert killed
     one, two = (read_description(str(folder))["metrics"] for folder in (undisturbed, tmp_path / "killed"))
@@ -213,25 +199,6 @@ def test_a_worker_that_is_killed_is_replaced_and_goes_on(
     for tensor, values in weights(undisturbed).items():
         assert np.array_equal(values, again[tensor]), tensor
     assert capsys.readouterr().out.count("  epoch ") == TOGETHER
-
-
-def test_two_workers_learn_what_one_learns_and_a_rerun_does_nothing(
-    archive: Archive, trained_together: Callable[[int], Path]
-) -> None:
-    one, two = trained_together(1), trained_together(2)
-    curves = [read_description(str(folder))["metrics"]["learning_curve"] for folder in (one, two)]
-    assert [row["loss"] for row in curves[0]] == pytest.approx([row["loss"] for row in curves[1]], rel=1e-4)
-    # gradients are summed over 16 pairs in another order: n steps are n * 16 roundings of 2^-24
-    others = weights(two)
-    for name, values in weights(one).items():
-        assert values == pytest.approx(others[name], abs=1e-4), name
-    for folder in (one, two):  # so what is lost is made again
-        (record,) = (folder / "work").glob("*/stages/fit.json")
-        assert "work/fit/fit.safetensors" in storage.read_json(str(record))["outputs"], folder
-    saved = Path(encoder_at(str(one)), "encoder.json")
-    before = saved.stat().st_mtime_ns
-    train_together(archive, one, workers=1)
-    assert saved.stat().st_mtime_ns == before
 
 
 def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives(archive: Archive, tmp_path: Path) -> None:

@@ -21,8 +21,6 @@ from dupq.job.run import Run
 from dupq.pipelines.train import FromDumpJob, TrainingJob, from_dump, train
 from dupq.report.summary import summary
 from dupq.settings import config
-from dupq.stages.training import prepare
-from dupq.training.checkpoints import Checkpoints
 
 QUESTIONS = 600
 QUICK = ("title_body.epochs=3", "title_body.batch_size=90", "training.checkpoint_seconds=0")
@@ -135,41 +133,6 @@ def test_a_table_without_duplicates_gives_the_encoder_of_none(archive: Archive, 
     assert same(trained(archive, tmp_path / "encoder", str(tmp_path / "related")), read_description(archive.encoder))
     with pytest.raises(DupqError, match=r"0 sets of known duplicates.*at least 3.*preset.*such as dupq"):
         train(TrainingJob(archive.questions, str(tmp_path / "related"), str(tmp_path / "encoder"), "bogdanova-max"))
-
-
-@pytest.mark.usefixtures("quick")
-def test_where_too_few_titles_tell_epochs_apart_the_last_one_is_kept(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(development, "TITLES_SHARE", 0.01)
-    metrics = trained(archive, tmp_path / "encoder")["metrics"]
-    assert (metrics["best_epoch"], metrics["best_epoch_by"]) == (3, None)
-    assert "the last epoch is kept" in metrics["not_measured"]["best_epoch_by"]
-
-
-@pytest.mark.usefixtures("quick")
-def test_titles_in_several_buckets_are_each_read_once_an_epoch_also_after_a_cut(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prepare, "QUESTIONS_PER_BUCKET", 150)
-    save, saved = Checkpoints.save, []
-
-    def cut_off(*arguments: object) -> None:
-        save(*arguments)
-        saved.append(0)
-        if len(saved) == 1:
-            raise KeyboardInterrupt
-
-    whole = trained(archive, tmp_path / "whole")
-    monkeypatch.setattr(Checkpoints, "save", cut_off)
-    with pytest.raises(KeyboardInterrupt):
-        trained(archive, tmp_path / "cut")
-    assert same(trained(archive, tmp_path / "cut"), whole)
-    assert whole["fingerprint"] != read_description(archive.encoder)["fingerprint"]
-    curve = whole["metrics"]["learning_curve"]
-    left_out = 4 * 63  # at most: a last batch of fewer than 64 pairs waits for the next epoch, in each bucket
-    assert all(539 - left_out <= row["examples"] <= 539 for row in curve)
-    assert curve[2]["loss"] < curve[0]["loss"]
 
 
 @pytest.mark.parametrize("preset", config.preset_names())

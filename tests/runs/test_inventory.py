@@ -140,28 +140,20 @@ def test_prune_removes_runs_and_work_and_says_so_and_when_dry_nothing(folder: st
     assert all(f"{4:016x}/{name}" in files_of(output) for name in OTHER_WORK)  # it was made to keep its work
 
 
-def test_a_run_that_goes_on_while_others_are_removed_is_left_alone(tmp_path: Path) -> None:
+def test_runs_that_go_on_or_are_made_again_while_others_are_removed_are_left_alone(tmp_path: Path) -> None:
     output = str(tmp_path)
     for number in (1, 2):
-        age(write_run(output, number, is_whole=False), 3 * DAY)
-    write_run(output, 3)
-    lines = prune(output, [], Keep(1, 0), NOW, is_dry=False)
-    assert f"{1:016x}" in next(lines)
-    storage.write_bytes(f"{output}/{2:016x}/stages/signatures.json", b"{}")
-    list(lines)
-    assert {run.run_id for run in known_runs(output, NOW)} == {f"{2:016x}", f"{3:016x}"}
-
-
-def test_a_run_that_is_made_again_while_others_are_removed_keeps_its_work(tmp_path: Path) -> None:
-    output = str(tmp_path)
-    for number in (1, 2, 3):
-        age(write_run(output, number), (4 - number) * DAY)
+        age(write_run(output, number, is_whole=False), 6 * DAY)
+    for number in (3, 4, 5):
+        age(write_run(output, number), (6 - number) * DAY)
     lines = prune(output, [], Keep(2, 0), NOW, is_dry=False)
     assert f"{1:016x}" in next(lines)
-    storage.delete(f"{output}/{2:016x}/_SUCCESS")
+    storage.write_bytes(f"{output}/{2:016x}/stages/signatures.json", b"{}")
+    storage.delete(f"{output}/{4:016x}/_SUCCESS")
     list(lines)
-    assert files_of(f"{output}/{2:016x}") >= OTHER_WORK
-    assert not files_of(f"{output}/{3:016x}") & OTHER_WORK
+    assert {run.run_id for run in known_runs(output, NOW)} == {f"{number:016x}" for number in (2, 4, 5)}
+    assert files_of(f"{output}/{4:016x}") >= OTHER_WORK
+    assert not files_of(f"{output}/{5:016x}") & OTHER_WORK
 
 
 def test_nothing_is_removed_where_an_encoder_does_not_tell_what_made_it(tmp_path: Path) -> None:
