@@ -24,7 +24,7 @@ from dupq.dump.files import DumpSite
 from dupq.dump.parsing import WITHOUT_ID, check_rejects, most_frequent
 from dupq.dump.reading import Ingest
 from dupq.dump.sites import Failure
-from dupq.errors import FAULT, DupqError, RejectsError
+from dupq.errors import FAULT, DupqError
 from dupq.job import cluster, lease, progress
 from dupq.job.cluster import versions
 from dupq.job.lease import Lease
@@ -127,10 +127,8 @@ def _all_of(errors: Sequence[Failure], sites: int) -> DupqError:
         return errors[0][1]
     lines = [f"{name}: {error}" for name, error in sorted(errors, key=lambda failure: failure[0])]
     codes = {error.exit_code for _, error in errors}
-    head = f"{len(errors)} of {sites} sites failed:"
-    if codes == {RejectsError.EXIT_CODE}:
-        head = f"--max-reject-share: {len(errors)} of {sites} sites have more broken rows than it allows:"
-    return DupqError("\n  ".join([head, *lines]), *(codes if len(codes) == 1 else ()))
+    said = "\n  ".join([f"{len(errors)} of {sites} sites failed:", *lines])
+    return DupqError(said, *(codes if len(codes) == 1 else ()))
 
 
 def packed_bytes(site: DumpSite) -> int:

@@ -1,6 +1,5 @@
 """Archives of several sites, one of which is added later or left out: all sites of a run number its keys."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from inline import without_ray
 
 import dupq
 from dupq import storage
-from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.report.summary import summary
@@ -85,14 +83,3 @@ def test_verdicts_are_on_the_pairs_of_the_run_that_drew_them_also_if_a_site_was_
     before, after = runs
     found = storage.read_json(after.path("metrics.json"))["verdicts"]
     assert (found["run_id"], found["judged"], found["on_other_pairs"]) == (before.run_id, 12, 0)
-
-
-def test_a_damaged_run_that_drew_the_pairs_is_told_before_any_work(runs: tuple[Run, Run], tmp_path: Path) -> None:
-    before, after = runs
-    shutil.copytree(before.uri, tmp_path / before.run_id)
-    inputs = storage.read_json(after.path("manifest.json"))["inputs"]
-    job = DedupJob(inputs["questions"], inputs["encoder"], str(tmp_path), verdicts=inputs["verdicts"])
-    job.check()
-    (tmp_path / before.run_id / "metrics.json").write_text("{")
-    with pytest.raises(DupqError, match=rf"{before.run_id}/metrics\.json: not valid JSON"):
-        job.check()
