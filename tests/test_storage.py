@@ -273,15 +273,6 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_table_with_wrong_columns_is_refused_by_name() -> None:
-    with pytest.raises(DupqError, match="place: column 'right' is missing"):
-        tables.conform(pa.table({"left": [1]}), SCHEMA, "place")
-    with pytest.raises(DupqError, match="column 'left' is string, not int64"):
-        tables.conform(pa.table({"left": ["x"], "right": [1]}), SCHEMA, "place")
-    with pytest.raises(DupqError, match="column 'right' has 1 empty values"):
-        tables.conform(pa.table({"left": [1], "right": pa.array([None], pa.int64())}), SCHEMA, "place")
-
-
 def test_what_the_disk_does_not_allow_is_an_error_of_storage() -> None:
     with pytest.raises(StorageError, match=r"^/sys/x: cannot be written: no right to \([^\n]*$"):
         storage.write_bytes("/sys/x", b"")
