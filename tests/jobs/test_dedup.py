@@ -285,7 +285,7 @@ def sorted_rows(run: Run, name: str, keys: list[str]) -> list[dict]:
 def test_the_answer_does_not_depend_on_shards_or_workers(
     joining: Run, trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
-    ingest(IngestJob((trained_sample.dump,), str(tmp_path), assignments=("ingest.shard_rows=500",)))
+    ingest(IngestJob((trained_sample.dump,), str(tmp_path), assignments=("ingest.shard_rows=300",)))
     assert len(storage.list_files(f"{tmp_path}/questions")) == 4
     tables = {name: f"{tmp_path}/{name}" for name in ("questions", "links")}
     given = ("encode.actors=2", "neighbours.block_rows=600", threshold_of(joining))
