@@ -2,7 +2,6 @@
 
 import ast
 import importlib.util
-import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -10,16 +9,6 @@ from types import ModuleType
 import pytest
 
 FILE = Path(__file__).parents[1] / "benchmarks" / "all.py"
-WRITES = """import argparse, json
-parser = argparse.ArgumentParser()
-parser.add_argument("--json")
-parser.add_argument("--quick", action="store_true")
-options = parser.parse_args()
-assert options.quick
-figures = {"vs": {"peer": 4.25}, "large": 753.3, "growth_s": {"1000": 1.0, "2000": 3.5}}
-open(options.json, "w").write(json.dumps(figures))
-"""
-FAILS = "raise SystemExit('no peer here: pip install peer')\n"
 
 
 @pytest.fixture
@@ -56,28 +45,3 @@ def test_what_benchmarks_use_of_dupq_is_there() -> None:
         for node in nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
                 assert hasattr(modules[node.value.id], node.attr), f"{file.name}: {node.value.id}.{node.attr}"
-
-
-def test_what_fails_is_told_and_the_others_are_shown(
-    everything, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    folder = tmp_path / "benchmarks"
-    folder.mkdir()
-    (folder / "good.py").write_text(WRITES)
-    (folder / "bad.py").write_text(FAILS)
-    monkeypatch.setattr(everything, "ROOT", tmp_path)
-    shown = {"vs.peer": "a peer takes … times as long", "large": "questions", "absent": "not measured"}
-    some = [everything.Benchmark(name, ("--quick",), (), shown) for name in ("bad", "good")]
-    monkeypatch.setattr(everything, "BENCHMARKS", some)
-    monkeypatch.setattr(sys, "argv", ["all.py", "--output", str(tmp_path / "out")])
-    with pytest.raises(SystemExit, match="1"):
-        everything.main()
-    page = (tmp_path / "out" / "README.md").read_text()
-    assert "| a peer takes … times as long | 4.25 | `good` |" in page
-    assert "| questions | 753 | `good` |" in page
-    assert "not measured" not in page
-    assert "`bad`" not in page
-    assert "| `python benchmarks/bad.py --quick` | 0 | ended with 1: no peer here: pip install peer |" in page
-    assert "(growth.svg)" in page
-    assert "<svg" in (tmp_path / "out" / "growth.svg").read_text()
-    assert json.loads((tmp_path / "out" / "good.json").read_text())["large"] == 753.3

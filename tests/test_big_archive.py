@@ -1,5 +1,4 @@
 import csv
-import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,12 +7,11 @@ import pyarrow as pa
 import pytest
 from lxml import etree
 
-from benchmarks.big_archive import Shares, Summary, write_archive
+from benchmarks.big_archive import Summary, write_archive
 from dupq.near_duplicates.shingles import jaccard, shingle_sets
 from dupq.settings.sections import TextSettings
 from dupq.text.questions import question_text
 
-ROOT = Path(__file__).parents[1]
 QUESTIONS = 1000
 
 
@@ -86,15 +84,3 @@ def test_planted_questions_are_as_alike_as_their_kind_and_originals_are_not(writ
     originals = [text for question, text in texts.items() if question not in planted]
     left, right = np.triu_indices(len(originals), 1)
     assert jaccard(shingle_sets(pa.array(originals), 3), left, right).max() < 0.3
-
-
-@pytest.mark.full
-def test_a_size_is_met_and_duplicates_reach_back_to_earlier_chunks(tmp_path: Path) -> None:
-    summary = write_archive(tmp_path, size=20_000_000, with_answers=False, shares=Shares(0.0, 0.0, 0.01))
-    assert summary.posts_path.stat().st_size == summary.bytes == pytest.approx(20e6, rel=0.05)
-    assert summary.answers == 0
-    assert summary.planted == {"copy": 0, "near_copy": 0, "rephrasing": round(0.01 * summary.questions)}
-    ids = [int(number) for number in re.findall(rb'<row Id="(\d+)"', summary.posts_path.read_bytes())]
-    assert len(ids) == summary.questions > 8000
-    pairs = [line.split("\t")[1:3] for line in summary.truth_path.read_text().splitlines()[1:]]
-    assert any(int(related) < ids[4000] < ids[8000] < int(question) for question, related in pairs)

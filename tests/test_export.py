@@ -196,26 +196,26 @@ def test_what_is_missing_is_named_and_nothing_is_left(gone: str, to: str, said: 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_damaged_table_is_named_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = build_embedded_run(str(tmp_path))
-    Path(run, "clusters", "part-00001.parquet").write_text("damaged")
-    with pytest.raises(SystemExit, match="1"):
-        cli.main(["export", "--run", run, "--to", "keep-drop", "--output", str(tmp_path / "out")])
-    [line] = capsys.readouterr().err.splitlines()
-    assert f"{run}: cannot be read" in line
-    assert "clusters/part-00001.parquet" in line
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_run_that_memory_is_too_little_for_is_one_line(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        ("keep-drop", r": cannot be read .*clusters/part-00001\.parquet"),
+        ("embedding-atlas", r": 1MB of memory is too little \(Out of Memory Error"),
+    ],
+)
+def test_a_damaged_table_and_too_little_memory_are_named_in_a_line(
+    to: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(queries, "_MEMORY", "1MB")
+    run = build_embedded_run(str(tmp_path))
+    if to == "keep-drop":
+        Path(run, "clusters", "part-00001.parquet").write_text("damaged")
+    else:
+        monkeypatch.setattr(queries, "_MEMORY", "1MB")
     with pytest.raises(SystemExit, match="1"):
-        cli.main(["export", "--run", run.uri, "--to", "embedding-atlas", "--output", str(folder / "out")])
+        cli.main(["export", "--run", run, "--to", to, "--output", str(tmp_path / "out")])
     [line] = capsys.readouterr().err.splitlines()
-    assert f"{run.uri}: 1MB of memory is too little (Out of Memory Error" in line
-    assert not (folder / "out").exists()
+    assert regex.search(regex.escape(run) + said, line)
+    assert not (tmp_path / "out").exists()
 
 
 def test_from_s3_to_s3_is_the_same(folder: Path, s3: str) -> None:

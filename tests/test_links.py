@@ -95,16 +95,6 @@ def test_a_set_of_representatives_is_of_training_else_of_test_else_calibrated_on
     assert set_and_part(found) == slow_represented(links, seen, standing)
 
 
-@given(LINKS, SEEN, STANDING)
-def test_nothing_that_a_run_is_measured_on_is_calibrated_on_even_through_a_copy(
-    links: Links, seen: dict[int, str], standing: dict[int, int]
-) -> None:
-    measured = run_split(pairs_of(links), seen_of(seen)).questions_of("test")
-    found = represented_split(pairs_of(links), seen_of(seen), representing(standing))
-    touched = found.set_of(representing(standing)(measured))
-    assert not set(touched[touched >= 0].tolist()) & set(found.sets[found.parts == "development"].tolist())
-
-
 SETTINGS = TrainingSettings()
 PAIRS = st.lists(st.tuples(st.integers(0, 30), st.integers(31, 60)), max_size=40)
 

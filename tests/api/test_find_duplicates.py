@@ -13,11 +13,8 @@ import sentence_stand_in
 from oracles.slow_shingles import slow_hashes
 
 import dupq
-from dupq.api.duplicates import compare
 from dupq.api.result import Duplicates
 from dupq.clusters import reranking
-from dupq.clusters.calibration import features_of, read_prior
-from dupq.clusters.decision import scored_table
 from dupq.encoders.sentence_models import DEFAULT
 from dupq.errors import DupqError
 from dupq.near_duplicates.pairing import near_pairs
@@ -327,15 +324,3 @@ def test_the_default_reranker_tells_questions_that_mean_the_same_from_those_that
         assert min(read[ends][measure] for ends in same) > max(read[ends][measure] for ends in other)
     without = by_ends(dupq.find_duplicates(given, reranker=None))
     assert without[0, 2]["probability"] > without[0, 1]["probability"]  # by their words alone
-
-
-def test_a_prior_is_learned_from_the_evidence_that_makes_the_probabilities() -> None:
-    """What benchmarks/prior.py reads."""
-    titles = [f"How do I {verb} a {thing}?" for verb in ("bake", "paint", "sell") for thing in ("cake", "boat", "door")]
-    compared = compare(titles, [f"<p>{title} Please help.</p>" for title in titles], None, "english", 4)
-    evidence, title_context, scale = compared.evidence, compared.title_context, compared.scale
-    assert len(evidence) > 10
-    found = read_prior().model.probabilities(features_of(evidence, title_context, scale.reference, scale.k))
-    assert found.astype(np.float32) == pytest.approx(
-        scored_table(evidence, title_context, scale)["probability"].to_numpy()
-    )

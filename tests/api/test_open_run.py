@@ -44,11 +44,6 @@ print([name for name in ("torch", "ray", "gensim") if name in sys.modules])"""
     assert shown == "[]\n"
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no_such"):
-        dupq.no_such  # noqa: B018
-
-
 def test_a_table_is_what_its_files_hold(run: Run) -> None:
     files = storage.list_files(f"{run.uri}/pairs", ".parquet")
     whole = pa.concat_tables([storage.read_table(file.uri, tables.PAIRS) for file in files])

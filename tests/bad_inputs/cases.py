@@ -351,14 +351,16 @@ RUNS = [
     Case("dedup", "no earlier run", "no finished run", ("--previous", "{world}/nowhere")),
 ]
 
-SETTINGS = [  # more wrong values are in tests/settings/test_config.py
+SETTINGS = [
     *_settings(
         "dedup",
         [
             ("clusters.threshold=nan", "finite"),
             ("calibration.precision=80", "at most 1 expected (80 % is 0.8)"),
             ("neighbours.k=1" + "0" * 40, "at most 1,000"),
+            ("neighbours.k=ten", "a whole number expected"),
             ("neighbours.method=ivf", "'neighbours' has no 'method'"),
+            ("nowhere.k=1", "nowhere"),
             ("neighbours.sites=x.com", "there are no questions of x.com"),
             ("near_duplicates.permutations=1", "set more permutations"),
             ("text.code=kept", "fixed when the encoder was trained"),

@@ -37,16 +37,6 @@ def runs(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_runs_are_listed_with_state_age_and_size_and_the_status_is_that_of_the_newest(runs: str, dupq: Dupq) -> None:
-    heading, *lines = dupq("runs", "--output", runs)[1].splitlines()
-    assert heading.split()[:2] == ["run", "state"]
-    states = ["finished", "finished", "latest"]
-    assert [line.split()[:2] for line in lines] == [[f"{n:016x}", state] for n, state in enumerate(states, 1)]
-    size = len(storage.json_bytes(SUCCESS)) + len("{}")
-    assert all(line.endswith(f"{size} B") for line in lines)
-    assert dupq("status", "--run", runs)[1].splitlines()[1] == "state      latest"
-
-
 def test_what_would_be_pruned_is_what_is_pruned(runs: str, dupq: Dupq) -> None:
     arguments = ("prune", "--output", runs, "--keep", "1", "--keep-monthly", "0")
     _, said, _ = dupq(*arguments, "--dry-run")

@@ -12,11 +12,12 @@ from typing import NoReturn
 
 import pytest
 
-from dupq.errors import DupqError, GateError, RejectsError, SettingError
+from dupq.errors import GateError, RejectsError, SettingError
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
 NIGHT = ["up", "exec", "ingest", "dedup", "prune", "rsync-down"]
 FAILED = [*NIGHT[:4], NIGHT[5]]
+REFUSED = [error.EXIT_CODE for error in (SettingError, RejectsError, GateError)]
 
 # Notes how it was called, runs what `exec` gives the head here, and copies its file; like ray, it passes on no exit
 # code. With WAITING, `ray up` waits until it is killed; with LOST, the head is lost before it begins.
@@ -75,33 +76,22 @@ def calls(checkout: Path) -> list[str]:
     return place.read_text().splitlines() if place.exists() else []
 
 
-def test_a_night_ends_with_no_machine_left(checkout: Path, start: Start) -> None:
-    assert start().wait(60) == 0
-    assert calls(checkout) == [*NIGHT, "down"]
-
-
-def test_what_fails_is_tried_again(checkout: Path, start: Start) -> None:
-    assert start(FAILING="2", CODE="5").wait(60) == 0
-    assert calls(checkout) == [*FAILED, *FAILED, *NIGHT, "down"]
-    assert "attempt 2 of 3 failed (5)" in (checkout / "said").read_text()
-
-
-@pytest.mark.parametrize("code", [1, 137])
-def test_what_fails_always_fails_the_night_with_its_code(checkout: Path, start: Start, code: int) -> None:
-    assert start(FAILING="9", CODE=str(code)).wait(60) == code
-    assert calls(checkout) == [*FAILED * 3, "down"]
-
-
-@pytest.mark.parametrize("refused", [SettingError, RejectsError, GateError])
-def test_what_is_refused_is_not_tried_again(checkout: Path, start: Start, refused: type[DupqError]) -> None:
-    assert start(FAILING="9", CODE=str(refused.EXIT_CODE)).wait(60) == refused.EXIT_CODE
-    assert calls(checkout) == [*FAILED, "down"]
-    assert "not tried again" in (checkout / "said").read_text()
-
-
-def test_a_head_that_is_lost_is_tried_again(checkout: Path, start: Start) -> None:
-    assert start(LOST="1").wait(60) == 1
-    assert calls(checkout) == [*["up", "exec"] * 3, "down"]
+@pytest.mark.parametrize(
+    ("variables", "code", "called", "said"),
+    [
+        ({}, 0, NIGHT, ""),
+        ({"FAILING": "2", "CODE": "5"}, 0, [*FAILED * 2, *NIGHT], "attempt 2 of 3 failed (5)"),
+        *(({"FAILING": "9", "CODE": str(code)}, code, FAILED * 3, "") for code in (1, 137)),
+        *(({"FAILING": "9", "CODE": str(code)}, code, FAILED, "not tried again") for code in REFUSED),
+        ({"LOST": "1"}, 1, ["up", "exec"] * 3, ""),
+    ],
+)
+def test_what_fails_is_tried_again_unless_it_is_refused_and_no_machine_is_left(
+    variables: dict[str, str], code: int, called: list[str], said: str, checkout: Path, start: Start
+) -> None:
+    assert start(**variables).wait(60) == code
+    assert calls(checkout) == [*called, "down"]
+    assert said in (checkout / "said").read_text()
 
 
 def await_call(checkout: Path) -> None:

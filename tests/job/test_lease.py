@@ -1,10 +1,10 @@
 """Of several jobs at one run one works, and a dead job keeps nobody from it."""
 
-import contextlib
 import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -119,20 +119,17 @@ def test_a_heartbeat_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_of_many_that_ask_at_once_one_gets_it(tmp_path: Path) -> None:
     with lease.held(str(tmp_path)):
         pass
-    got: list[lease.Lease] = []
     start = threading.Barrier(8)
 
-    def take() -> None:
+    def take(_: int) -> bool:
         start.wait()
-        with contextlib.suppress(LeaseError):
-            got.append(lease._take(str(tmp_path), "it"))
+        try:
+            return bool(lease._take(str(tmp_path), "it"))
+        except LeaseError:
+            return False
 
-    threads = [threading.Thread(target=take) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(got) == 1
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(take, range(8))) == 1
 
 
 def test_a_listing_that_missed_a_change_of_leases_makes_no_second_one(

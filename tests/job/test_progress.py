@@ -160,9 +160,3 @@ def test_a_run_whose_log_cannot_be_written_takes_none_of_the_lines_of_the_next(
 
 def fails(uri: str, content: bytes) -> None:
     raise StorageError(f"{uri}: no disk")
-
-
-def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with progress.of_stage(f"{tmp_path}/file/run", "texts", {}):
-        LOGGER.info("lost")

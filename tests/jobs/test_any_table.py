@@ -1,21 +1,17 @@
 """Tables of any origin become an archive, and one goes on to clusters by `dupq from-dump`, without Ray."""
 
-import json
 import shlex
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from dump_files import write_archive
-from inline import without_ray
 from xml_contents import document, question
 
 from dupq.cli import main
 from dupq.dump.files import Columns
 from dupq.pipelines.ingest import IngestJob, ingest
-from dupq.pipelines.train import FromDumpJob, from_dump
 
 POSTS = document(question(1, Title="a") + question(2, Title="b"))
 
@@ -65,26 +61,3 @@ def test_what_is_not_clear_is_told_with_the_whole_command(tmp_path: Path, capsys
         main(words)
     said = capsys.readouterr().err
     assert f"--id COLUMN, that is: {shlex.join(['dupq', *words])} --id COLUMN" in said
-
-
-@without_ray()
-def test_github_issues_become_clusters_in_one_job(tmp_path: Path) -> None:
-    things = ["login", "export", "search", "upload", "printer", "calendar", "invoice", "backup", "theme", "keyboard"]
-    issues = []
-    for number in range(1, 301):
-        thing, place = things[number % 10], (number - 1) % 150
-        body = f"### Steps\nOpen {thing} number {place} and press save.\n\nIt stops with code {place * 37 + 5}."
-        body += f"\n\nDuplicate of #{number - 150}" if number > 150 and number % 3 == 0 else ""
-        issues.append(
-            {"number": number, "title": f"Crash {place} in {thing}", "body": body, "labels": [{"name": thing}]}
-        )
-    (tmp_path / "issues.json").write_text(json.dumps(issues))
-    settings = ("word_vectors.dimensions=20", "word_vectors.epochs=1")
-
-    run = from_dump(FromDumpJob((str(tmp_path / "issues.json"),), str(tmp_path / "out"), "arora-sif", None, settings))
-
-    clusters = ds.dataset(run.path("clusters"), format="parquet").to_table().to_pylist()
-    together = {row["question_id"]: row["cluster_id"] for row in clusters}
-    assert len(together) == 300
-    assert sum(together[number] == together[number + 150] for number in range(1, 151)) > 140
-    assert Path(run.path("report.html")).exists()

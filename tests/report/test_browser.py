@@ -175,14 +175,6 @@ def test_a_cluster_stays_as_it_is_while_it_is_found(opened: Any) -> None:
     assert current.locator(".title").inner_text() == opened.inner_text("#cluster h3")
 
 
-def test_a_pair_of_a_cluster_is_judged_where_it_is_shown(opened: Any, tmp_path: Path) -> None:
-    opened.select_option("select[name=change]", "new")
-    opened.locator("#cluster [role=group] button", has_text="Different").click()
-    assert opened.locator("#cluster [aria-pressed=true]", has_text="Different").count() == 1
-    assert "1 judged: 0 same, 1 different" in opened.inner_text("#work-progress")
-    assert verdicts_in(saved(opened, "#work-export", tmp_path)) == {tuple(sorted(PAIR)): "different"}
-
-
 def test_what_the_browser_keeps_is_there_again_beside_the_verdicts_of_the_run(opened: Any) -> None:
     kept = {"dupq-worklist-more-fabricated": [[0, 3]], "dupq-worklist-fabricated": ["", "", "", "same"]}
     kept["dupq-verdicts-fabricated"] = ["same", "", "", ""]

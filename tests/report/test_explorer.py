@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -74,19 +73,6 @@ def test_the_policy_allows_the_pages_own_script_and_styles_only(run: str) -> Non
         assert allowed[name] == f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
     assert allowed["default-src"] == "'none'"
     assert "unsafe" not in policy
-
-
-def test_the_command_that_reads_verdicts_is_whole(run: str) -> None:
-    command = html.fromstring(page.render(run)).get_element_by_id("judge-command")
-    words, folder = shlex.split(command.text_content()), storage.parent(storage.parent(run))
-    assert words[:2] == ["dupq", "dedup"]
-    assert dict(zip(words[2::2], words[3::2], strict=True)) == {
-        "--questions": storage.join(folder, "questions"),
-        "--links": "/archive/links",
-        "--encoder": storage.join(folder, "encoder"),
-        "--output": storage.parent(run),
-        "--verdicts": "~/Downloads/review-fabricated.tsv",
-    }
 
 
 def test_scripts_make_no_markup_of_data() -> None:

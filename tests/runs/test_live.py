@@ -82,7 +82,7 @@ def test_a_dumb_terminal_and_json_get_no_live_line(monkeypatch: pytest.MonkeyPat
     assert shown.getvalue() == ""
 
 
-def test_elsewhere_it_is_a_plain_line_a_minute(
+def test_elsewhere_it_is_a_plain_line_a_minute_and_as_json_the_figures(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticking(monkeypatch, 25.0)
@@ -93,8 +93,6 @@ def test_elsewhere_it_is_a_plain_line_a_minute(
     assert printed.out == ""
     assert printed.err.splitlines() == ["texts: 3/6, 2.4/min, 386 MB, 1:15 left"]
 
-
-def test_as_json_it_tells_the_figures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     ticking(monkeypatch, 100.0)
     progress.show_as("json")
     try:

@@ -31,23 +31,6 @@ def test_of_settings_that_another_version_wrote_those_that_this_one_has_are_read
         Settings.parse(saved)
 
 
-@pytest.mark.parametrize(
-    ("assignment", "named"),
-    [
-        ("neighbours.k", "section.name=value"),
-        ("nowhere.k=1", "nowhere"),
-        ("neighbours.q=1", "has no 'q'"),
-        ("neighbours.k=ten", "a whole number expected"),
-        ("neighbours.scope=world", "'all', 'site', 'tags', 'owner' or 'column'"),
-        ("clusters.threshold=1.1", "at most 1"),
-    ],
-)
-def test_a_wrong_setting_is_named(assignment: str, named: str) -> None:
-    with pytest.raises(SettingError, match=re.escape(named)) as caught:
-        config.load("dupq", [assignment])
-    assert caught.value.exit_code == 2
-
-
 def test_settings_of_the_papers_are_unknown_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "is_installed", lambda module: module != "dupq_papers")
     with pytest.raises(SettingError, match=r"^setting 'text\.dates' is 'date'; there is no such setting"):
@@ -66,10 +49,6 @@ def test_assignments_are_read_by_the_types_of_their_settings() -> None:
     assert settings.neighbours.sites == ("a.com", "b.com")
     assert settings.training.learning_rate == 3.0
     assert settings.run.keep_work is True
-
-
-def test_of_two_assignments_of_one_setting_the_last_counts() -> None:
-    assert config.load("dupq", ["neighbours.k=3", "neighbours.k=4"]).neighbours.k == 4
 
 
 def test_settings_are_frozen_and_a_changed_copy_is_checked() -> None:
