@@ -4,6 +4,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from shown_commands import ROOT, blocks, job_of
 from dupq.errors import GateError, RejectsError, SettingError
 
 [EXAMPLE] = [block.lines for block in blocks((ROOT / "docs/cluster.md").read_text()) if block.language == "py"]
+REFUSED = [error.EXIT_CODE for error in (SettingError, RejectsError, GateError)]
 
 
 class AirflowFailException(Exception):  # noqa: N818
@@ -37,8 +39,10 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return told
 
 
-def ends_with(code: int, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Each `dupq dedup` ends with a code; returns the commands that will be called."""
+@pytest.mark.parametrize("code", [0, 1, 5, 6, 7, 70, 137, *REFUSED])
+def test_a_night_is_three_commands_and_what_is_refused_is_not_retried(
+    code: int, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     called: list[list[str]] = []
 
     def run(command: list[str], check: bool) -> subprocess.CompletedProcess[bytes]:
@@ -46,26 +50,9 @@ def ends_with(code: int, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return subprocess.CompletedProcess(command, code if command[1] == "dedup" else 0)
 
     monkeypatch.setattr(subprocess, "run", run)
-    return called
-
-
-def test_a_night_is_three_commands_with_gates_and_retries(
-    told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called = ends_with(0, monkeypatch)
-    told["function"]()
-    assert [words[1] for words in called] == ["ingest", "dedup", "prune"]
+    with pytest.raises(AirflowFailException if code in REFUSED else RuntimeError) if code else nullcontext():
+        told["function"]()
+    assert [words[1] for words in called] == ["ingest", "dedup", "prune"][: 2 if code else 3]
     assert {"--max-change", "--min-rows-share"} < set(called[1])
     assert all(job_of(" ".join(words)) for words in called)
     assert told["retries"] == 2
-
-
-def test_what_is_refused_is_not_retried_and_what_may_pass_is(
-    told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = {one.EXIT_CODE for one in (SettingError, RejectsError, GateError)}
-    for code in (*refused, 1, 5, 6, 7, 70, 137):
-        called = ends_with(code, monkeypatch)
-        with pytest.raises(AirflowFailException if code in refused else RuntimeError):
-            told["function"]()
-        assert len(called) == 2

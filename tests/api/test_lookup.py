@@ -100,10 +100,13 @@ def test_a_new_text_has_the_place_that_it_would_have_in_a_list(scores: list[floa
         assert rank == whole.index(new) + 1
 
 
-def test_the_evidence_of_a_pair_adds_up_to_its_probability(run: Run) -> None:
+def test_the_evidence_of_a_pair_adds_up_to_its_probability_and_is_drawn(run: Run) -> None:
     rows = run.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()
     for row in rows[:: max(1, len(rows) // 40)]:
-        found = run.explain(*ends_of(row)).evidence
+        why = run.explain(*ends_of(row))
+        found = why.evidence
+        drawn = {of["evidence"]: of["added"] for of in json.loads(why.plot().to_json())["data"]["values"]}
+        assert drawn == {name: value for name, value in found.items() if value}
         assert found.pop("a reranker's reading") == pytest.approx(0, abs=1e-3)
         assert expit(sum(found.values())) == pytest.approx(row["probability"], abs=1e-5)
     assert set(KINDS) == set(found)
@@ -170,13 +173,6 @@ def test_the_parts_of_a_score_sum_to_it(run: Run) -> None:
         assert found.dense + sum(word.contribution for word in found.words) == pytest.approx(found.score, abs=1e-6)
         assert found.score == pytest.approx(row["similarity"], abs=1e-3)
         assert found.words == sorted(found.words, key=lambda word: -word.contribution)
-
-
-def test_evidence_is_drawn(run: Run) -> None:
-    row = run.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()[0]
-    why = run.explain(*ends_of(row))
-    drawn = {of["evidence"]: of["added"] for of in json.loads(why.plot().to_json())["data"]["values"]}
-    assert drawn == {name: value for name, value in why.evidence.items() if value}
 
 
 def test_an_encoder_gives_the_runs_embeddings(run: Run, small_runs) -> None:

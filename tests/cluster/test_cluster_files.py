@@ -92,14 +92,11 @@ def test_every_node_installs_both_lock_files(aws: dict) -> None:
         assert "worker_setup_commands" not in node, f"{name}: would replace the commands of all workers"
 
 
-def test_nothing_is_scheduled_on_heads(aws: dict) -> None:
+def test_nothing_is_scheduled_on_heads_and_workers_cost_nothing_while_there_is_no_work(aws: dict) -> None:
     assert "--num-cpus=0" in " ".join(prepared("cluster-onprem.yaml")["head_start_ray_commands"])
     head = aws["available_node_types"][aws["head_node_type"]]
-    assert head["resources"] == {"CPU": 0}
-    assert head["max_workers"] == 0
-
-
-def test_aws_workers_cost_nothing_while_there_is_no_work(aws: dict) -> None:
+    assert (head["resources"], head["max_workers"]) == ({"CPU": 0}, 0)
+    assert "--env RAY_ADDRESS=auto" in run_options(aws, aws["head_node_type"])  # no job starts a Ray of its own there
     for name, node in worker_types(aws).items():
         assert node["min_workers"] == 0, name
         assert node["node_config"]["InstanceMarketOptions"]["MarketType"] == "spot", name
@@ -138,10 +135,6 @@ def test_images_hold_the_locked_ray_and_a_gpu_where_there_is_one(aws: dict) -> N
     for name, node in aws["available_node_types"].items():
         ami = node["node_config"]["ImageId"]
         assert re.fullmatch(r"ami-([0-9a-f]{8}|[0-9a-f]{17})|resolve:ssm:/aws/service/\S+", ami), f"{name}: {ami}"
-
-
-def test_jobs_on_the_head_never_start_a_ray_of_their_own(aws: dict) -> None:
-    assert "--env RAY_ADDRESS=auto" in run_options(aws, aws["head_node_type"])
 
 
 def test_nodes_read_s3_in_the_region_they_run_in_and_with_a_role(aws: dict) -> None:

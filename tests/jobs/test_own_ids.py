@@ -25,21 +25,8 @@ from dupq.report.explorer import explorer_data
 from dupq.report.summary import next_run
 
 ODD = ("2", "2.0", "-7", "@a", "007", "12345678901234567890", "=1+1", "a/b#3", "BANK-0010", "1e5", "null", "Ä'\"<b>")
-WORDS = [
-    "router",
-    "printer",
-    "invoice",
-    "garden",
-    "bicycle",
-    "passport",
-    "oven",
-    "guitar",
-    "battery",
-    "window",
-    "ladder",
-    "camera",
-    "kettle",
-]
+WORDS = ("router", "printer", "invoice", "garden", "bicycle", "passport", "oven", "guitar", "battery", "window")
+WORDS += ("ladder", "camera", "kettle")
 COPY = "{} again"  # the id of a question's copy
 COMMAND = "dupq from-dump desk.csv --id ticket --output out"
 

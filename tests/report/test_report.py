@@ -229,19 +229,10 @@ def test_drift_is_told_where_there_was_an_earlier_run(run: str, parsed: html.Htm
     assert "Clusters 4 1,234 Recall, of known duplicates 50.0 % –" in quality
 
 
-@pytest.mark.parametrize(
-    ("shown", "expected"),
-    [
-        (formats.duration(4.24), "4.2 s"),
-        (formats.duration(59.96), "1 min 0 s"),
-        (formats.duration(7_500), "2 h 5 min"),
-        (formats.memory(512), "512 MB"),
-        (formats.memory(1_500), "1.5 GB"),
-        (page.template("page.html.jinja").environment.filters["score"](None), "–"),
-    ],
-)
-def test_values_read_well(shown: str, expected: str) -> None:
-    assert shown == expected
+def test_values_read_well() -> None:
+    assert [*map(formats.duration, (4.24, 59.96, 7_500))] == ["4.2 s", "1 min 0 s", "2 h 5 min"]
+    assert [*map(formats.memory, (512, 1_500))] == ["512 MB", "1.5 GB"]
+    assert page.template("page.html.jinja").environment.filters["score"](None) == "–"
 
 
 def test_bars_of_few_pairs_are_merged() -> None:

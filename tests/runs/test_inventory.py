@@ -13,7 +13,7 @@ from dupq.errors import DupqError, StorageError
 from dupq.job import progress
 from dupq.job.records import Success
 from dupq.runs import inventory
-from dupq.runs.inventory import Keep, State, encoder_leftovers, known_run, known_runs, prune, status, tidy
+from dupq.runs.inventory import Keep, State, encoder_leftovers, known_runs, prune, status, tidy
 from dupq.system import Written
 
 NOW = datetime.now(UTC)
@@ -270,12 +270,5 @@ def test_status_tells_the_stage_the_pieces_and_since_when(tmp_path: Path) -> Non
     assert "state      cut off 3 h ago" in status(run, later)
     progress.end(run, "failed")
     assert "state      failed 3 h ago" in status(run, later)
-
-
-def test_status_of_a_folder_of_runs_is_that_of_the_newest(tmp_path: Path) -> None:
-    age(write_run(str(tmp_path), 1), 2 * DAY)
-    age(write_run(str(tmp_path), 2), DAY)
-    assert status(str(tmp_path), NOW).splitlines() == [f"run        {tmp_path}/{2:016x}", "state      latest"]
-    assert known_run(str(tmp_path), f"{3:016x}", NOW) is None
     with pytest.raises(DupqError, match="no run is here"):
         status(f"{tmp_path}/nowhere", NOW)

@@ -105,10 +105,6 @@ def test_elsewhere_it_is_a_plain_line_a_minute_and_as_json_the_figures(
     assert fields["message"] == "pairs: 1/5, 36/h, 6:40 left"
 
 
-@pytest.mark.parametrize(("rate", "printed"), [(1234, "1,234/s"), (3.46, "3.5/s"), (0.2, "12/min"), (0.001, "3.6/h")])
-def test_rates_are_given_in_a_unit_that_can_be_read(rate: float, printed: str) -> None:
-    assert pace(rate) == printed
-
-
-def test_times_are_given_in_minutes_and_hours() -> None:
+def test_rates_and_times_are_given_in_units_that_can_be_read() -> None:
+    assert [pace(rate) for rate in (1234, 3.46, 0.2, 0.001)] == ["1,234/s", "3.5/s", "12/min", "3.6/h"]
     assert [progress.duration(seconds) for seconds in (7, 750, 3_723)] == ["0:07", "12:30", "1:02:03"]
