@@ -98,6 +98,20 @@ def lacking() -> Callable[[str], NoReturn]:
     return end
 
 
+@pytest.fixture
+def dupq(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Calls a command of dupq in this process, and returns its exit code and what it printed, on stdout and stderr."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        from dupq.cli import main
+
+        with pytest.raises(SystemExit) as ended:
+            main(list(map(str, words)))
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     folder = Path(os.environ.get("DUPQ_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -162,29 +162,6 @@ def test_one_text_has_no_duplicates() -> None:
     assert dupq.find_duplicates(["How do I bake bread?"]).groups() == []
 
 
-OTHERS = [
-    ("How do I convert a float to a string?", "How do I convert a string to a float?"),
-    ("Sorting a list in Python 2", "Sorting a list in Python 3"),
-    ("Can I bake bread with an oven?", "Can I bake bread without an oven?"),
-    ("Is a graph of degree three planar?", "Is a graph of degree four planar?"),
-    ("What does a < b mean for pointers?", "What does a > b mean for pointers?"),
-    ("Which garbage collector does C++ have?", "Which garbage collector does C# have?"),
-]
-
-
-def test_titles_that_say_they_differ_are_not_joined_and_typing_errors_are() -> None:
-    titles = [title for pair in OTHERS for title in pair] + [
-        "What does a recursive descent parser do with comments?",
-        "What does a recursive descent pagser do with comments?",
-        *filter(None, TITLES),
-    ]
-    found = dupq.find_duplicates(titles)
-    assert found.groups() == [[12, 13], [14, 16]]  # and a copy
-    assert len(found) == 2
-    pairs = by_ends(found)
-    assert max(pairs[2 * pair, 2 * pair + 1]["probability"] for pair in range(len(OTHERS))) < 0.5
-
-
 def test_the_prior_of_titles_is_for_texts_without_bodies(found) -> None:
     for body in ("", "<p><img></p>"):
         alone = dupq.find_duplicates({"title": TEXTS, "body": [body] * len(TEXTS)})

@@ -4,29 +4,25 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dupq import __version__
-from dupq.cli import _GROUPS, COMMANDS, _set_up, main
+from dupq.cli import _GROUPS, COMMANDS, _set_up
 from dupq.options import Parser
 
-
-def said(words: str, capsys: pytest.CaptureFixture[str], code: int) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(shlex.split(words))
-    assert ended.value.code == code
-    return "".join(capsys.readouterr())
+Dupq = Callable[..., tuple[int, str, str]]
 
 
-def test_the_overview_has_every_command_once_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_overview_has_every_command_once_and_an_example(dupq: Dupq) -> None:
     assert sorted(name for names in _GROUPS.values() for name in names) == sorted(COMMANDS)
-    alone = said("", capsys, 2)
-    assert alone == said("--help", capsys, 0)
+    code, alone, error = dupq("--help")
+    assert (code, alone + error) == (0, "".join(dupq()[1:]))
     assert all(f"  dupq {name.replace('_', '-')} " in alone for name in COMMANDS)
     assert "Example: dupq from-dump faq.csv" in alone
-    assert said("--version", capsys, 0).startswith(f"dupq {__version__}")
+    assert dupq("--version")[1].startswith(f"dupq {__version__}")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -51,5 +47,7 @@ def test_a_shell_completes_commands_options_and_values(line: str, answers: set[s
     ("words", "answer"),
     [("dedupe", "dupq dedupe: no such command; did you mean dedup?"), ("xyz", "dupq alone lists all commands")],
 )
-def test_a_mistyped_command_is_guessed(words: str, answer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer in said(words, capsys, 2)
+def test_a_mistyped_command_is_guessed(words: str, answer: str, dupq: Dupq) -> None:
+    code, out, error = dupq(words)
+    assert (code, out) == (2, "")
+    assert answer in error

@@ -7,22 +7,9 @@ from pathlib import Path
 import pytest
 
 from dupq import storage
-from dupq.cli import main
 
 SUCCESS = {"outputs": {}, "finished": "1970-01-01T00:00:00+00:00"}
 Dupq = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def dupq(capsys: pytest.CaptureFixture[str]) -> Dupq:
-    """Calls a command and returns its exit code and what it printed."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        return int(ended.value.code or 0), *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture

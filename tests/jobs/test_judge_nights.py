@@ -3,7 +3,7 @@
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,11 +145,10 @@ def test_dupq_judge_asks_about_the_rest_of_a_run_that_reached_its_limit(site: Si
     assert again.manifest["inputs"]["previous"] == cut.uri
 
 
-def test_the_command_needs_a_judge(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["judge", "--run", site.first.uri, "--ray", "none"])
-    assert ended.value.code == SettingError.EXIT_CODE
-    assert "which judge? Name its endpoint with --judge" in capsys.readouterr().err
+def test_the_command_needs_a_judge(site: Site, dupq: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, error = dupq("judge", "--run", site.first.uri, "--ray", "none")
+    assert code == SettingError.EXIT_CODE
+    assert "which judge? Name its endpoint with --judge" in error
 
 
 def test_a_required_judge_that_fails_ends_the_night_and_the_next_one_goes_on(site: Site) -> None:

@@ -1,6 +1,7 @@
 """The figures of runs: by one name in the text file, in `dupq runs` and in `dupq status`."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from fabricated_run import build_run
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from dupq import cli, storage
+from dupq import storage
 from dupq.runs.figures import FILE, figures_of, text_of, write
 
 STAGES = 11
@@ -63,28 +64,23 @@ def test_no_figure_lacks_a_line_of_help(run: str) -> None:
     assert text_of(figures).count("# HELP") == len(figures)
 
 
-def ask(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(words)
-    out, error = capsys.readouterr()
-    assert (ended.value.code, error) == (0, "")
-    return out
+Dupq = Callable[..., tuple[int, str, str]]
 
 
-def test_runs_has_a_heading_and_the_same_figures_as_json(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_has_a_heading_and_the_same_figures_as_json(run: str, dupq: Dupq) -> None:
     runs = storage.parent(run)
     storage.write_json(f"{runs}/{9:016x}/stages/texts.json", {})  # one that was cut off
-    heading, first, second = ask(capsys, "runs", "--output", runs).splitlines()
+    heading, first, second = dupq("runs", "--output", runs)[1].splitlines()
     assert heading.split("  ")[0] == "run"
     assert first.split() == ["0000000000000007", "latest", *first.split()[2:]]
     cells = ("2026-11-21 22:00", "53", "4", "90%", "25%")
     assert all(cell in first for cell in cells)
     assert second.split()[:2] == [f"{9:016x}", "unfinished"]
-    listed = json.loads(ask(capsys, "runs", "--output", runs, "--json"))
+    listed = json.loads(dupq("runs", "--output", runs, "--json")[1])
     assert [each["state"] for each in listed] == ["latest", "unfinished"]
     assert figures_of(run).items() <= listed[0].items()
 
 
-def test_status_as_json(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(ask(capsys, "status", "--run", run, "--json"))
+def test_status_as_json(run: str, dupq: Dupq) -> None:
+    found = json.loads(dupq("status", "--run", run, "--json")[1])
     assert (found["run"], found["state"], found["groups"]) == (run, "latest", 4)

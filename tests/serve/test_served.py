@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ from explored_run import WORK, build_explored_run
 from fabricated_run import CS, PAIR, TITLES
 from made_clusters import build_many
 
-from dupq import cli, storage
+from dupq import storage
 from dupq.errors import TERMINATED
 from dupq.evaluation.verdicts import last_verdicts
 from dupq.runs.reader import open_run
@@ -201,30 +201,24 @@ def test_requests_by_hand_are_answered_without_an_echo(served: SimpleNamespace, 
         assert b"X-Content-Type-Options: nosniff" in head
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as end:
-        cli.main(["serve", *arguments])
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    return f"{end.value.code} {said.err}"
-
-
 def test_errors_are_one_line(
-    served: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    served: SimpleNamespace, tmp_path: Path, dupq: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = refused(capsys, "--run", served.run, "--port", str(served.port))
-    assert taken.startswith(f"1 error: --host 127.0.0.1 --port {served.port}: Address already in use; give another one")
     monkeypatch.delenv("DUPQ_TOKEN", raising=False)
-    open_to_all = refused(capsys, "--run", served.run, "--host", "0.0.0.0")
-    assert open_to_all.startswith("2 error: --host 0.0.0.0: other machines can reach it; set DUPQ_TOKEN")
-    assert "--host no.such.name.invalid" in refused(capsys, "--run", served.run, "--host", "no.such.name.invalid")
-    assert "no run is here" in refused(capsys, "--run", str(tmp_path))
-    assert refused(capsys, "--run", served.run, "--port", "70000").startswith("2 error: ")
     damaged = build_explored_run(str(tmp_path / "damaged"))
     storage.delete_folder(storage.join(damaged, "pairs"))
-    assert "pairs: no such table" in refused(capsys, "--run", damaged, "--port", "0")
-    storage.delete(storage.join(damaged, "_SUCCESS"))
-    assert "not finished" in refused(capsys, "--run", damaged)
+    taken = f"--host 127.0.0.1 --port {served.port}: Address already in use; give another one"
+    for words, code, said in (
+        ((served.run, "--port", served.port), 1, taken),
+        ((served.run, "--host", "0.0.0.0"), 2, "--host 0.0.0.0: other machines can reach it; set DUPQ_TOKEN"),
+        ((served.run, "--host", "no.such.name.invalid"), 1, "--host no.such.name.invalid"),
+        ((served.run, "--port", "70000"), 2, ""),
+        ((damaged, "--port", "0"), 1, "pairs: no such table"),
+    ):
+        ended, out, error = dupq("serve", "--run", *words)
+        assert (ended, out, error.count("\n")) == (code, "", 1)
+        assert error.startswith("error: ")
+        assert said in error
 
 
 def test_it_ends_by_a_signal_and_leaves_nothing(served: SimpleNamespace) -> None:
