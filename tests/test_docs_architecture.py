@@ -5,7 +5,6 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-import grimp
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -39,13 +38,3 @@ def test_the_example_on_the_page_is_in_the_code() -> None:
     parts = [part.strip("\n") for block in blocks for part in block.split("\n\n")]
     assert len(parts) == 3
     assert [part for part in parts if part not in code] == []
-
-
-def test_the_imports_are_those_that_grimp_finds(made: dict[str, Any]) -> None:
-    graph = grimp.build_graph("dupq", exclude_type_checking_imports=True, cache_dir=None)
-    found: dict[tuple[str, str], list[str]] = {}
-    for module in sorted(graph.modules - {"dupq"}):
-        boxes = {name.split(".")[1] for name in graph.find_modules_directly_imported_by(module) if name != "dupq"}
-        for box in boxes - {module.split(".")[1]}:
-            found.setdefault((module.split(".")[1], box), []).append(module)
-    assert {arrow: sorted(by) for arrow, by in made["imports_of"](ROOT).arrows.items()} == found

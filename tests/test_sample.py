@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from dupq.errors import SettingError
 from examples.sample.archive import SampleFiles
-from examples.sample.questions import meanings, write_sample
+from examples.sample.questions import write_sample
 
 NOTE = re.compile(r"<blockquote>.*?</blockquote>", re.DOTALL)
 CODE = re.compile(r"<pre>.*?</pre>|<code>.*?</code>", re.DOTALL)
@@ -84,17 +84,6 @@ def test_the_counts_are_those_asked_for(sample: Sample) -> None:
 def test_a_size_that_cannot_be_written_is_refused(count: int, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=f"{count} questions"):
         write_sample(tmp_path, questions=count)
-
-
-def test_meanings_differ_and_every_title_names_all_that_makes_them_differ() -> None:
-    every = meanings(100_000)
-    assert len({(meaning.intent, meaning.values) for meaning in every}) == len(every) > 4_000
-    for meaning in every:
-        named = [value for _, value in meaning.values]
-        titles = [title for title, _ in meaning.voices]
-        assert len(set(named)) == 2
-        assert len(set(titles)) == 4
-        assert all(f"{{{slot}}}" in title for title in titles for slot, _ in meaning.values)
 
 
 def test_every_machine_writes_these_bytes(tmp_path: Path) -> None:

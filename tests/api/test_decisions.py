@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
-from fabricated_run import CS, PAIR, THRESHOLD, TRAVEL, TRIPLE, build_run
 
 import dupq
 from dupq.errors import DupqError
@@ -73,12 +72,3 @@ def test_a_run_of_a_version_that_weighed_other_evidence_is_read_but_its_pairs_ar
     sides = ((pair[f"site_{side}"], int(pair[f"question_id_{side}"])) for side in ("left", "right"))
     with pytest.raises(DupqError, match="or of another version of dupq; run its job again"):
         run.explain(*sides).evidence  # noqa: B018
-
-
-def test_a_decision_by_hand(tmp_path: Path) -> None:
-    run = dupq.open_run(build_run(str(tmp_path)))
-    assert groups(run.at(0.9).clusters) >= {frozenset(PAIR), frozenset(TRIPLE[:2])}
-    loose = groups(run.at(0.7).clusters)
-    assert frozenset([(CS, 34), (TRAVEL, 8)]) in loose
-    assert frozenset([(CS, 35), (TRAVEL, 9)]) not in loose
-    assert run.threshold == THRESHOLD

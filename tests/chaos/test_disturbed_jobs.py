@@ -1,7 +1,6 @@
 """Every job that is disturbed at any moment, or started twice at once: it ends as one that was left alone."""
 
 import functools
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +9,11 @@ from disturbed import FAULTS, LEASES, Ended, Moment, attempt, begin, differing
 from every_job import JOBS, Given
 from moments import Moments
 from small_archive import Small, undisturbed
+from waiting import await_it
 
 from dupq.errors import LeaseError
 
 DISTURBED = ("ingest", "train", "evaluate")  # and dedup, in test_disturbed_dedup.py
-_PATIENCE_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def test_the_same_job_twice_at_once(
         moment = Moment(str(output), number, "none", functools.partial(hold, held, free))
         wait = begin(JOBS[name].to(given, str(output)), moment, folders[0])
         try:
-            assert is_there(held), "the first job never came to its moment"
+            assert await_it(held.exists), "the first job never came to its moment"
             second = attempt(JOBS[name].to(given, str(output)), Moment(str(output), 0, "none"), folders[1])
         finally:
             free.touch()
@@ -91,14 +90,7 @@ def while_leased(course: Ended) -> range:
 def hold(held: Path, free: Path) -> None:
     """Wait in one process until another one says go on."""
     held.touch()
-    assert is_there(free)
-
-
-def is_there(file: Path) -> bool:
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while not file.exists() and time.monotonic() < end:
-        time.sleep(0.02)
-    return file.exists()
+    assert await_it(free.exists)
 
 
 def finish(name: str, given: Given, output: Path, made: dict[str, bytes]) -> None:

@@ -22,6 +22,7 @@ from disturbed import LINES, SIGNALS, differing, latest
 from every_job import encoder_in, measures_in, run_in, tables_in
 from moments import Moments
 from small_archive import TRAINED, Small
+from waiting import await_it
 
 from dupq import storage
 
@@ -104,13 +105,6 @@ class Started:
         said = self.process.communicate(timeout=LIMIT_SECONDS)
         assert await_it(lambda: not self.all()), self.all()
         return self.process.returncode, *said
-
-
-def await_it(condition: Callable[[], object]) -> bool:
-    end = time.monotonic() + LIMIT_SECONDS
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.2)
-    return bool(condition())
 
 
 def started(name: str, small: Small, output: Path, ray: str = "local") -> Started:

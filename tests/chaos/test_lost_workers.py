@@ -11,13 +11,14 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from disturbed import differing, latest, tables_of
 from small_archive import Small
+from waiting import await_it
 
 from dupq.job.cluster import failure_at
 
@@ -52,7 +53,7 @@ def head() -> Iterator[str]:
     """The address of a cluster of one node."""
     address = f"{HEAD}:{PORT}"
     node = start_node(HEAD, "--head", f"--port={PORT}", "--include-dashboard=false")
-    await_it(lambda: failure_at(address, 1) is None)
+    assert await_it(lambda: failure_at(address, 1) is None)
     yield address
     kill(node)
 
@@ -60,7 +61,7 @@ def head() -> Iterator[str]:
 @pytest.fixture
 def other_node(head: str) -> Iterator[psutil.Process]:
     node = start_node(OTHER, f"--address={head}")
-    await_it(lambda: any(each.name() == "raylet" for each in node.children(recursive=True)))
+    assert await_it(lambda: any(each.name() == "raylet" for each in node.children(recursive=True)))
     yield node
     if node.is_running():
         kill(node)
@@ -126,11 +127,3 @@ def test_an_actor_workers_a_node_and_the_driver_are_lost_in_one_run(
         time.sleep(0.2)
     assert left.keys() <= {"workers"}
     job.end(small)
-
-
-def await_it(condition: Callable[[], object]) -> None:
-    for _ in range(LIMIT_SECONDS * 5):
-        if condition():
-            return
-        time.sleep(0.2)
-    raise TimeoutError

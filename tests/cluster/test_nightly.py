@@ -5,12 +5,12 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from waiting import await_it
 
 from dupq.errors import GateError, RejectsError, SettingError
 
@@ -94,17 +94,9 @@ def test_what_fails_is_tried_again_unless_it_is_refused_and_no_machine_is_left(
     assert said in (checkout / "said").read_text()
 
 
-def await_call(checkout: Path) -> None:
-    for _ in range(600):
-        if calls(checkout):
-            return
-        time.sleep(0.1)
-    raise AssertionError("the script did not begin")
-
-
 def test_a_second_one_ends_at_once_and_takes_nothing_down(checkout: Path, start: Start) -> None:
     first = start(WAITING="1")
-    await_call(checkout)
+    assert await_it(lambda: calls(checkout))
     assert start().wait(60) == 7
     assert "another one is at work" in (checkout / "said").read_text()
     assert calls(checkout) == ["up"]
@@ -113,7 +105,7 @@ def test_a_second_one_ends_at_once_and_takes_nothing_down(checkout: Path, start:
 
 def test_one_that_is_stopped_takes_the_machines_down(checkout: Path, start: Start) -> None:
     night = start(WAITING="1")
-    await_call(checkout)
+    assert await_it(lambda: calls(checkout))
     os.killpg(night.pid, signal.SIGTERM)  # as systemd does
     assert night.wait(60) != 0
     assert calls(checkout) == ["up", "down"]

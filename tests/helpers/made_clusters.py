@@ -43,13 +43,8 @@ def _write(folder: str, rows: list[dict], schema: pa.Schema) -> None:
 
 def _rows(own: list[Key]) -> list[dict]:
     first = own[len(own) // 2]
-    shared = {
-        "cluster_id": cluster_id(own),
-        "canonical_site": first[0],
-        "canonical_id": first[1],
-        "canonical_reason": "age",
-    }
-    shared |= {"cluster_size": len(own), "threshold": 0.5}
+    canonical = {"canonical_site": first[0], "canonical_id": first[1], "canonical_reason": "age"}
+    shared = {"cluster_id": cluster_id(own), "cluster_size": len(own), "threshold": 0.5, **canonical}
     return [{"site": key[0], "question_id": key[1], "is_canonical": key == first, **shared} for key in own]
 
 

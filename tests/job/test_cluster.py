@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import psutil
 import pytest
 import ray
 from ray._private.utils import check_version_info
+from waiting import await_it
 
 from dupq.errors import ClusterError, SettingError
 from dupq.job import cluster, progress
@@ -159,13 +159,13 @@ cli._end(parser, [])
 
 def test_a_job_whose_head_is_lost_ends_with_one_line(head: subprocess.Popen, tmp_path: Path) -> None:
     """While it computes; one that waits for Ray is in tests/chaos/test_ends.py."""
-    _await(lambda: failure_at(f"{ADDRESS}:26379", 1) is None)
+    assert await_it(lambda: failure_at(f"{ADDRESS}:26379", 1) is None)
     (tmp_path / "job.py").write_text(JOB)
     marker = tmp_path / "started"
     environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
     command = [sys.executable, str(tmp_path / "job.py"), f"{ADDRESS}:26379", str(marker)]
     job = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    _await(marker.exists)
+    assert await_it(marker.exists)
     [gcs] = [each for each in psutil.Process(head.pid).children(recursive=True) if each.name() == "gcs_server"]
     gcs.kill()
     job.wait(120)
@@ -173,11 +173,3 @@ def test_a_job_whose_head_is_lost_ends_with_one_line(head: subprocess.Popen, tmp
     assert job.returncode == 6, errors
     assert len(errors.splitlines()) == 1, errors
     assert errors.startswith("error: the head of the Ray cluster has not answered for 3 s")
-
-
-def _await(condition) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise TimeoutError

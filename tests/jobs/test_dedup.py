@@ -204,13 +204,6 @@ def test_the_manifest_tells_rows_seconds_memory_versions_and_limits(joining: Run
     assert "buckets over" in str(manifest["stages"][names.index("near_duplicates")]["caps"])
 
 
-def test_a_rerun_does_nothing_twice(run: Run, trained_sample: TrainedSample) -> None:
-    before = {file.relative: Path(file.uri).stat().st_mtime_ns for file in storage.list_files(run.uri)}
-    again = dedup(job(trained_sample, Path(storage.parent(run.uri)), assignments=(WORK,)))
-    assert again.uri == run.uri
-    assert {file.relative: Path(file.uri).stat().st_mtime_ns for file in storage.list_files(run.uri)} == before
-
-
 def test_a_finished_run_that_misses_a_gate_is_not_named_as_the_latest(
     run: Run, trained_sample: TrainedSample, tmp_path: Path
 ) -> None:

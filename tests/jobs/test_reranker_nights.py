@@ -120,16 +120,6 @@ def test_a_night_whose_reranker_is_missing_does_not_go_on_without_saying_so(firs
     assert storage.read_json(run.path("manifest.json"))["inputs"].get("reranker") is None
 
 
-def test_where_the_default_is_missing_a_first_night_says_that_nothing_was_read(
-    small_sample: TrainedSample, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO):
-        run = dedup(DedupJob(small_sample.questions, small_sample.encoder, str(tmp_path)))
-    assert "no reranker reads the likely pairs: all-MiniLM-L6-v2 or sentence-transformers is missing" in caplog.text
-    assert dupq.open_run(run.uri).pairs.arrow()["reranker"].null_count == len(dupq.open_run(run.uri).pairs)
-    assert READ == []
-
-
 def test_sites_in_a_language_that_the_model_does_not_know_are_not_read(
     small_sample: TrainedSample, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
