@@ -1,35 +1,25 @@
-"""One page of all benchmarks: each is run as a process, and one that fails loses nothing of the others."""
+"""One page of all benchmarks: it names those that are there, and what they use of dupq is there too."""
 
 import ast
-import importlib.util
-import sys
+import importlib
+import runpy
 from pathlib import Path
 from types import ModuleType
-
-import pytest
 
 FILE = Path(__file__).parents[1] / "benchmarks" / "all.py"
 
 
-@pytest.fixture
-def everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    spec = importlib.util.spec_from_file_location("all_benchmarks", FILE)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "all_benchmarks", module)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_every_file_that_can_be_run_is_on_the_page_and_is_asked_for_what_it_reads(everything) -> None:
-    for benchmark in everything.BENCHMARKS:
+def test_every_file_that_can_be_run_is_on_the_page_and_is_asked_for_what_it_reads() -> None:
+    everything = runpy.run_path(str(FILE))
+    for benchmark in everything["BENCHMARKS"]:
         source = (FILE.parent / f"{benchmark.name}.py").read_text()
         for option in (*benchmark.small, *benchmark.full, benchmark.writes):
             assert not option.startswith("--") or f'"{option}"' in source, (benchmark.name, option)
 
     there = {file.stem for file in FILE.parent.glob("*.py") if "__main__" in file.read_text()} - {FILE.stem}
-    shown = {benchmark.name for benchmark in everything.BENCHMARKS}
-    assert shown | set(everything.ELSEWHERE) == there
-    assert not shown & set(everything.ELSEWHERE)
+    shown = {benchmark.name for benchmark in everything["BENCHMARKS"]}
+    assert shown | set(everything["ELSEWHERE"]) == there
+    assert not shown & set(everything["ELSEWHERE"])
 
 
 def test_what_benchmarks_use_of_dupq_is_there() -> None:
