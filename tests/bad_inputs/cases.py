@@ -360,7 +360,6 @@ SETTINGS = [
             ("neighbours.k=1" + "0" * 40, "at most 1,000"),
             ("neighbours.k=ten", "a whole number expected"),
             ("neighbours.method=ivf", "'neighbours' has no 'method'"),
-            ("nowhere.k=1", "nowhere"),
             ("neighbours.sites=x.com", "there are no questions of x.com"),
             ("near_duplicates.permutations=1", "set more permutations"),
             ("text.code=kept", "fixed when the encoder was trained"),

@@ -39,9 +39,11 @@ def test_settings_of_the_papers_are_unknown_without_their_package(monkeypatch: p
         config.load("dupq", ["training.loss=squared_error"])
 
 
-def test_an_unknown_preset_is_named_with_those_there_are() -> None:
+def test_an_unknown_preset_or_section_is_named_with_those_there_are() -> None:
     with pytest.raises(SettingError, match="dupq-distilled"):
         config.load("no-such")
+    with pytest.raises(SettingError, match="section 'nowhere' is unknown; there are text, "):
+        config.load(assignments=["nowhere.k=1"])
 
 
 def test_assignments_are_read_by_the_types_of_their_settings() -> None:
