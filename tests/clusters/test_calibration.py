@@ -201,9 +201,7 @@ def test_without_data_the_model_is_the_prior() -> None:
 
 
 @pytest.mark.parametrize(("share", "linked"), [(0.6, (3.0, 3.0)), (0.3, (3.0, 7.0))])
-def test_with_plenty_of_links_the_probabilities_are_those_of_the_archive(
-    share: float, linked: tuple[float, float]
-) -> None:
+def test_with_many_links_the_probabilities_are_those_of_the_archive(share: float, linked: tuple[float, float]) -> None:
     """Unlinked pairs are no proof: else the probabilities of the surest pairs would be too low by that share."""
     prior = prior_of(HALF, 2.0, linked, slope_spread=2.0)
     made = archive(TRUTH, prior, 100_000, share=share, rate=0.1, seed=6)
@@ -244,17 +242,13 @@ def test_a_score_counts_by_the_log_odds_that_a_best_score_is_lower(scores: list[
     assert score_log_odds(np.array([-1.0]), np.zeros(5_000)).tolist() == [-6]
 
 
-def written(folder: Path, **changes: object) -> str:
-    """Return the URI of a prior with these changes to the one that ships."""
-    values = json.loads((files("dupq") / "clusters" / "prior.json").read_text()) | changes
-    (folder / "prior.json").write_text(json.dumps(values))
-    return str(folder / "prior.json")
-
-
 def test_another_prior_is_read_from_where_it_lies_but_none_of_other_features(tmp_path: Path) -> None:
-    found, ours = read_prior(written(tmp_path, slope_spread=0.25, linked=[2, 7], sites=["x"])), read_prior()
+    ships, place = json.loads((files("dupq") / "clusters" / "prior.json").read_text()), tmp_path / "prior.json"
+    place.write_text(json.dumps(ships | {"slope_spread": 0.25, "linked": [2, 7], "sites": ["x"]}))
+    found, ours = read_prior(str(place)), read_prior()
     assert (found.slope_spread, found.linked, found.sites) == (0.25, (2, 7), ("x",))
     assert found.model.to_dict() == ours.model.to_dict() | {"linked_share": 2 / 9}
     assert found.intercept_spread == ours.intercept_spread
+    place.write_text(json.dumps(ships | {"features": [*FEATURES[:3], "text_weight"]}))
     with pytest.raises(DupqError, match=r"prior\.json: made for other features"):
-        read_prior(written(tmp_path, features=[*FEATURES[:3], "text_weight"]))
+        read_prior(str(place))

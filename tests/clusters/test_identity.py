@@ -150,20 +150,13 @@ def key_of(label: str | None) -> int:
 
 
 @given(named_nights(), st.randoms(use_true_random=False))
-def test_ids_equal_the_twins_whatever_the_order_of_rows(nights: tuple[Night, Named], order: random.Random) -> None:
-    now, then = nights
-    expected = slow_ids(now, then)
-    assert found_ids(now, then) == expected
-    assert found_ids(now, then, order) == expected
-
-
-@given(named_nights(), st.randoms(use_true_random=False))
-def test_changes_equal_the_twins_whatever_the_order_of_rows(nights: tuple[Night, Named], order: random.Random) -> None:
+def test_ids_and_changes_are_the_twins_whatever_the_order_of_rows(
+    nights: tuple[Night, Named], order: random.Random
+) -> None:
     now, then = nights
     named = slow_ids(now, then)
-    expected = slow_changes(named, then)
-    assert found_changes(named, then) == expected
-    assert found_changes(named, then, order) == expected
+    assert found_ids(now, then) == found_ids(now, then, order) == named
+    assert found_changes(named, then) == found_changes(named, then, order) == slow_changes(named, then)
 
 
 def test_of_equal_claims_more_shared_questions_then_the_smaller_id_then_the_smaller_key_wins() -> None:

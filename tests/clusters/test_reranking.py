@@ -216,7 +216,7 @@ def test_labels_that_agree_with_the_excess_do_not_move_the_model() -> None:
     assert np.abs(actual - expected).mean() < 0.03
 
 
-def test_many_labels_by_the_other_evidence_alone_make_it_count_more_and_a_few_do_not(
+def test_many_labels_by_the_other_evidence_make_it_count_more_and_a_few_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of labels that the cosine says nothing of; beside a model that may not trust that evidence more than the rest."""

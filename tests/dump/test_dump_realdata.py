@@ -12,7 +12,6 @@ from lxml import etree
 from site_tables import read_site
 
 from dupq.dump.sites import find_sites
-from dupq.errors import DupqError
 
 pytestmark = pytest.mark.realdata
 
@@ -24,12 +23,6 @@ SITES = {
     "quantumcomputing.stackexchange.com": (612, 14),
     "travel.stackexchange.com": (4_919, 798),
 }
-
-
-def unpacked(archive: Path, folder: Path) -> Path:
-    with py7zr.SevenZipFile(archive) as packed:
-        packed.extractall(folder)
-    return folder
 
 
 def plain_rows(path: Path) -> Iterator[dict[str, str]]:
@@ -78,7 +71,8 @@ def plain_link(attributes: dict[str, str]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("site", SITES)
 def test_a_real_dump_is_read_as_a_plain_xml_parser_reads_it(site: str, shared_data: Path, tmp_path: Path) -> None:
     archive = shared_data / "dumps" / f"{site}.7z"
-    folder = unpacked(archive, tmp_path / "plain")
+    with py7zr.SevenZipFile(archive) as packed:
+        packed.extractall(folder := tmp_path / "plain")
     posts = list(plain_rows(folder / "Posts.xml"))
     questions = [plain_question(attributes) for attributes in posts if attributes["PostTypeId"] == "1"]
     accepted = {question["accepted_answer_id"] for question in questions}
@@ -106,32 +100,3 @@ def test_a_real_dump_is_read_as_a_plain_xml_parser_reads_it(site: str, shared_da
 def without_zeros(**counts: int) -> dict[str, int]:
     """Counts as manifests have them."""
     return {name: count for name, count in counts.items() if count} | {"rejects": 0}
-
-
-def test_a_plain_folder_gives_the_same_tables_as_the_archive_and_as_that_without_the_program(
-    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = shared_data / "dumps" / "cardano.stackexchange.com.7z"
-    unpacked(archive, tmp_path / "plain" / "cardano.stackexchange.com")
-    (packed,), (plain,) = find_sites([str(archive)]).sites, find_sites([str(tmp_path / "plain")]).sites
-    tables = read_site(packed, tmp_path / "a").tables
-    assert read_site(plain, tmp_path / "b").tables == tables
-    monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
-    assert read_site(packed, tmp_path / "c").tables == tables
-
-
-@pytest.mark.parametrize(("share", "has_program"), [(0.5, True), (0.999, False)])
-def test_a_real_archive_that_was_cut_is_told(
-    share: float, has_program: bool, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = (shared_data / "dumps" / "cardano.stackexchange.com.7z").read_bytes()
-    archive = tmp_path / "cardano.stackexchange.com.7z"
-    archive.write_bytes(content)
-    (dump,) = find_sites([str(archive)]).sites
-    archive.write_bytes(content[: int(len(content) * share)])
-    if not has_program:
-        monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
-    with pytest.raises(DupqError, match="damaged, cut short or no"):
-        find_sites([str(archive)])
-    with pytest.raises(DupqError, match="damaged, cut short or no"):
-        read_site(dump, tmp_path / "archive")

@@ -1,11 +1,8 @@
 """Tables as people have them: odd ids, marks, fields, dates and archives, each from file to tables."""
 
-import bz2
 import csv
-import gzip
 import io
 import json
-import lzma
 import os
 import random
 import re
@@ -14,8 +11,8 @@ import zipfile
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pytest
+from dump_files import COMPRESS
 from inline import without_ray
 
 from dupq.dump.files import Columns
@@ -65,7 +62,7 @@ def test_files_that_each_count_from_one_are_told_how_to_go_on(tmp_path: Path) ->
     assert len(questions(tmp_path, Columns(id=""), a_csv=rows, b_csv=rows)) == 40
 
 
-def test_a_lone_column_named_like_an_id_has_the_ids_if_none_repeats(
+def test_a_lone_column_named_like_ids_has_them_if_none_repeats(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows, named = "faqID,title,user_id\n007,a,7\nK-2,b,7\n", [("007", "a"), ("K-2", "b")]
@@ -209,14 +206,8 @@ def test_a_pipe_is_told(tmp_path: Path) -> None:
 
 
 def test_how_a_file_is_packed_is_told_if_its_name_says_otherwise(tmp_path: Path) -> None:
-    packed = {
-        "gz": gzip.compress,
-        "bz2": bz2.compress,
-        "xz": lzma.compress,
-        "zst": lambda text: pa.compress(text, "zstd", asbytes=True),
-    }
-    for suffix, pack in packed.items():
-        with pytest.raises(DupqError, match=rf"a\.csv: packed by .*; rename it to end in \.{suffix}"):
-            questions(tmp_path / suffix, a_csv=pack(b"title\na\n"))
+    for suffix, pack in COMPRESS.items():
+        with pytest.raises(DupqError, match=rf"a\.csv: packed by .*; rename it to end in \{suffix}"):
+            questions(tmp_path / suffix[1:], a_csv=pack(b"title\na\n"))
         with pytest.raises(DupqError, match=r"not packed by .*, as its name says"):
-            questions(tmp_path / f"not {suffix}", **{f"a_csv_{suffix}": b"title\na\n"})
+            questions(tmp_path / f"not {suffix[1:]}", **{f"a_csv_{suffix[1:]}": b"title\na\n"})

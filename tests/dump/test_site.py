@@ -7,11 +7,13 @@ import py7zr
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dump_files import noise, write_archive, write_files
 from site_tables import SiteTables, read_site
 from xml_contents import answer, document, link, question, row
 
 from dupq.dump import parsing, reading, xml_files
 from dupq.dump.parsing import Account
+from dupq.dump.reading import Ingest, file_ranges
 from dupq.dump.sites import find_sites
 from dupq.errors import DupqError
 from dupq.settings.sections import IngestSettings
@@ -33,16 +35,10 @@ def column(tables: SiteTables, name: str) -> list[Any]:
     return tables.questions.column(name).to_pylist()
 
 
-def test_links_are_sorted_and_kept_as_often_as_they_are_there(tmp_path: Path) -> None:
-    links = link(9, 2, 3) + link(9, 2, 1) + link(1, 5, 7) + link(9, 1) + link(9, 1)
-    tables = read(tmp_path, question(1), links)
-    assert [tuple(values.values())[:3] for values in tables.links.to_pylist()] == [
-        (1, 5, "type-7"),
-        (9, 1, "duplicate"),
-        (9, 1, "duplicate"),
-        (9, 2, "duplicate"),
-        (9, 2, "linked"),
-    ]
+def test_links_are_sorted_with_the_names_of_their_types(tmp_path: Path) -> None:
+    tables = read(tmp_path, question(1), link(9, 2, 3) + link(9, 2, 1) + link(1, 5, 7))
+    rows = [(1, 5, "type-7"), (9, 2, "duplicate"), (9, 2, "linked")]
+    assert [tuple(values.values())[:3] for values in tables.links.to_pylist()] == rows
 
 
 def test_answers_are_read_if_asked_for_and_say_which_are_accepted(tmp_path: Path) -> None:
@@ -96,7 +92,7 @@ def test_a_dump_without_questions_is_an_error_that_says_what_it_has(posts: bytes
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_tables_do_not_depend_on_segments_ranges_or_shards(
+def test_neither_segments_nor_shards_change_tables(
     packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posts = b"".join(question(number % 85, Title=f"title {number}", Tags="<a>") for number in range(200))
@@ -183,3 +179,28 @@ def test_too_many_rejects_fail_a_site(
     said = pytest.raises(DupqError, match=rf"^{rejects + links} of {20 + links} rows are broken.*see there")
     with said if fails else contextlib.nullcontext():
         account.check_rejects(IngestSettings(maximum_reject_share=share), "there")
+
+
+POSTS = document(b"".join(question(number, Body=noise(450).hex()) for number in range(1, 60)))
+LINKS = document(b"".join(link(number, number + 1) for number in range(1, 200)), "postlinks")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst", ".xz", ".7z"])
+def test_the_batches_of_a_file_or_of_an_archives_members_count_for_the_whole_of_it(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 1 << 12
+    monkeypatch.setattr(reading, "SEGMENT_SIZE", size)
+    monkeypatch.setattr(reading, "segments", functools.partial(xml_files.segments, size=size))
+    path = tmp_path / ("a.com.7z" if suffix == ".7z" else f"a.com/Posts.xml{suffix}")
+    if suffix == ".7z":
+        write_archive(path, {"PostLinks.xml": LINKS, "Comments.xml": noise(50_000), "Posts.xml": POSTS})
+    else:
+        write_files(tmp_path, f"a.com/Posts.xml{suffix}", content=POSTS)
+    (site,) = find_sites([str(tmp_path)]).sites
+
+    found = [of for part in file_ranges(site) for of in reading.batches(part, Ingest("", IngestSettings()))]
+
+    assert len(found) > 10
+    assert all(batch.packed_bytes >= 0 for batch in found)
+    assert sum(batch.packed_bytes for batch in found) == path.stat().st_size

@@ -172,9 +172,7 @@ def test_names_in_archives_are_never_paths_to_write_to(name: str, unpacker: str,
     assert Path("/xxxx").exists() == before
 
 
-def test_a_file_that_the_program_does_not_find_is_not_taken_for_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_the_program_does_not_find_is_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "7zz").write_text("#!/bin/sh\n")  # as it does for odd names: no bytes, no error
     (tmp_path / "7zz").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
@@ -211,10 +209,7 @@ def test_damage_is_told_in_place_of_the_error_that_it_caused_in_the_reader(unpac
     archive = damaged_archive(tmp_path)
     with pytest.raises(DupqError, match="damaged"), open_member(Member(str(archive), "Posts.xml")) as stream:
         raise DupqError(f"cut short after {len(stream.read(MEGABYTE))} bytes")
-
-
-def test_the_readers_own_error_is_kept_when_it_stops_before_the_damage(unpacker: str, tmp_path: Path) -> None:
-    archive = damaged_archive(tmp_path, size=2_000_000)
+    archive = damaged_archive(tmp_path, size=2_000_000)  # an error before the damage is the reader's own
     with pytest.raises(KeyError), open_member(Member(str(archive), "Posts.xml")) as stream:
         raise KeyError(stream.read(1))
 
@@ -271,7 +266,7 @@ def test_an_archive_that_holds_a_bomb_is_refused_before_it_is_unpacked(
     assert len(read(wanted)) in (66 * MEGABYTE, len(POSTS))
 
 
-def test_a_bomb_that_its_header_hides_is_stopped_too(
+def test_a_bomb_that_its_header_hides_is_stopped(
     unpacker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = write_archive(tmp_path / "a.7z", {"Posts.xml": b" " * (32 * MEGABYTE)})
@@ -306,7 +301,7 @@ def peak_of_reading(member: Member) -> int:
 # On S3
 
 
-def test_an_archive_on_s3_is_read_in_little_memory_and_no_disk(
+def test_an_archive_on_s3_takes_little_memory_and_no_disk(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = big_archive(tmp_path / "up")

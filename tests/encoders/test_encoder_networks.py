@@ -172,13 +172,11 @@ def test_an_empty_text_has_a_zero_embedding(name: str) -> None:
 
 
 def same_bits(left: Encoded, right: Encoded) -> bool:
-    if (left.words is None) != (right.words is None):
-        return False
-    if left.words is not None and right.words is not None:
-        bags = [(bag.data.tobytes(), bag.indices.tolist(), bag.indptr.tolist()) for bag in (left.words, right.words)]
-        if bags[0] != bags[1]:
-            return False
-    return left.vectors.tobytes() == right.vectors.tobytes()
+    bags = [
+        None if bag is None else (bag.data.tobytes(), bag.indices.tolist(), bag.indptr.tolist())
+        for bag in (left.words, right.words)
+    ]
+    return bags[0] == bags[1] and left.vectors.tobytes() == right.vectors.tobytes()
 
 
 def in_batches(network: Encoder, texts: list[np.ndarray], rows: int) -> Encoded:

@@ -10,7 +10,7 @@ from dupq.encoders import on_device
 from dupq.encoders.bags import flat_bags
 from dupq.encoders.encoding import build, encode
 from dupq.encoders.on_device import DeviceTexts, bags_on_device
-from dupq.encoders.protocol import WordTable
+from dupq.encoders.protocol import WordTable, batches, padded_length
 from dupq.settings.sections import EncoderSettings
 from dupq.text.token_arrays import TokenIds
 
@@ -92,3 +92,23 @@ def test_embeddings_are_those_of_the_host(kind: str, monkeypatch: pytest.MonkeyP
     assert np.allclose(actual.vectors, expected.vectors, atol=2e-3)  # two steps of float16 below 1
     assert (actual.words is None) == (expected.words is None)
     assert encode(network, TokenIds.of([])).vectors.shape == expected.vectors[:0].shape
+
+
+@given(st.integers(0, 5000))
+def test_padding_adds_at_most_eight_words_or_a_third(length: int) -> None:
+    padded = padded_length(length)
+    assert 0 <= padded - length <= max(8, length / 3)
+
+
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(0, 8))
+def test_batches_hold_every_text_once_and_unharmed(lengths: list[int], rows: int) -> None:
+    sequences = [np.arange(1, length + 1, dtype=np.int32) for length in lengths]
+    seen, padded = [], []
+    for batch in batches(TokenIds.of(sequences), rows):
+        assert batch.ids.shape[0] == len(batch.lengths) == (rows or len(batch.texts))
+        padded.append(batch.ids.shape[1])
+        for row, text in enumerate(batch.texts.tolist()):
+            seen.append(text)
+            assert batch.ids[row, : batch.lengths[row]].tolist() == sequences[text].tolist()
+    assert sorted(seen) == list(range(len(lengths)))
+    assert rows or len(set(padded)) == len(padded)

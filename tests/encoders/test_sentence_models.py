@@ -31,9 +31,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     sentence_stand_in.install(monkeypatch)
 
 
-def test_a_model_is_a_folder_a_package_that_has_one_or_a_name_on_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_a_folder_a_package_or_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = {name: write_model(tmp_path / "hub" / name) for name in ("some/model", "sentence-transformers/small")}
     sentence_stand_in.install(monkeypatch, hub)
     write_model(tmp_path / "packages" / "a_model" / "weights")
@@ -56,9 +54,7 @@ def test_a_model_is_a_folder_a_package_that_has_one_or_a_name_on_the_hub(
 
 
 @pytest.mark.parametrize("name", ["", "numpy", "empty", "/nowhere", "no/where"])
-def test_what_is_no_model_is_one_line(
-    name: str, stand_in: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_model_is_told(name: str, stand_in: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DupqError, match=f"^--reranker {name}: neither the folder of a .* Hugging Face hub") as caught:
@@ -66,7 +62,7 @@ def test_what_is_no_model_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_package_and_a_damaged_model_are_one_line(
+def test_a_missing_package_or_a_damaged_model_is_told(
     stand_in: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = str(write_model(tmp_path / "broken", "broken"))
@@ -97,9 +93,7 @@ def with_files(folder: Path, *names: str) -> Path:
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "1_Pooling/config.json"])
-def test_a_reranker_is_what_its_vectors_depend_on_and_not_what_describes_it(
-    file: str, stand_in: None, tmp_path: Path
-) -> None:
+def test_a_reranker_is_what_its_vectors_depend_on_and_no_more(file: str, stand_in: None, tmp_path: Path) -> None:
     model = with_files(
         tmp_path, "tokenizer.json", "1_Pooling/config.json", "README.md", "vocab.txt", ".cache/config.json"
     )
@@ -132,7 +126,7 @@ def test_the_default_model_comes_with_its_package_and_is_the_one_of_the_prior() 
     assert by_package._replace(name=DEFAULT) == found
 
 
-def test_there_is_no_default_where_a_library_or_the_model_is_missing(
+def test_there_is_no_default_without_the_libraries_and_the_model(
     stand_in: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for missing in ("sentence_transformers", "torch"):
@@ -143,9 +137,7 @@ def test_there_is_no_default_where_a_library_or_the_model_is_missing(
     assert default_reranker() is None
 
 
-def test_other_weights_under_the_name_of_the_default_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_weights_by_the_name_of_the_default_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = write_model(tmp_path / "hub")
     sentence_stand_in.install(monkeypatch, {f"sentence-transformers/{DEFAULT}": model})
     monkeypatch.setattr(sentence_models, "_in_package", lambda name: None)

@@ -93,8 +93,6 @@ def test_labels_of_which_nothing_is_left_are_one_clear_error(trained_sample: Tra
         (f"{left}\t{right}\n", "all 2 questions with known duplicates were seen"),
         ("999999998\t999999999\n", "no known duplicates have both questions in the archive"),
         (f"{left}\t{right}\t0\n", "no known duplicates"),
-        ("", r"labels\.tsv: no pairs in it"),
-        (f"{left}\t{right}\n\n{left}\t?\n", r"labels\.tsv, line 3: '\?' is no question id"),
     ):
         place.write_text(content)
         with pytest.raises(DupqError, match=message):

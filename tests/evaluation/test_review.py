@@ -1,4 +1,3 @@
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +44,11 @@ def planned(made: Population, sample: int = SAMPLE) -> tuple[sampling.Plan, np.n
     return plan, sampling.strata(made.probabilities, made.joined, plan)
 
 
+def drawn(made: Population, sample: int = SAMPLE, seed: int = 0) -> pa.Table:
+    plan, strata = planned(made, sample)
+    return sampling.draw(made.pairs, strata, plan, seed)
+
+
 def judged(made: Population, rows: pa.Table) -> np.ndarray:
     return made.same[rows["left"].to_numpy()].astype(np.int8)
 
@@ -74,27 +78,8 @@ def test_the_intervals_hold_the_truth_and_the_estimates_are_unbiased(power: floa
         assert np.all((intervals[:, 1] <= intervals[:, 0]) & (intervals[:, 0] <= intervals[:, 2]))
 
 
-def test_the_draw_depends_on_neither_the_order_of_rows_nor_their_files() -> None:
+def test_strata_are_those_of_the_plan() -> None:
     made = population(1.5, 20_000)
-    plan, strata = planned(made)
-    expected = sampling.draw(made.pairs, strata, plan, 7)
-    assert np.array_equal(np.bincount(strata_of(expected)), plan.drawn)
-    order = np.random.default_rng(0).permutation(20_000)
-    files = [order[:1], order[1:1], order[1:9_000], order[9_000:]]
-    parts = [sampling.draw(made.pairs[rows], strata[rows], plan, 7) for rows in files]
-    halves = [sampling.merge(pa.concat_tables(half)) for half in (parts[2:][::-1], parts[:2])]
-    for some in (parts, halves):
-        assert sampling.merge(pa.concat_tables(some)).equals(expected)
-    assert not expected["left"].equals(sampling.draw(made.pairs, strata, plan, 8)["left"])
-
-
-def test_histograms_of_files_add_up_to_the_plan_of_the_whole() -> None:
-    made = population(1.5, 20_000)
-    whole = sampling.histogram(made.probabilities, made.joined)
-    cuts = [0, 1, 1, 9_000, 20_000]
-    parts = [sampling.histogram(made.probabilities[a:b], made.joined[a:b]) for a, b in pairwise(cuts)]
-    assert np.array_equal(sum(parts), whole)
-    assert whole[0].sum() == 20_000
     plan, strata = planned(made)
     for stratum in range(len(plan.sizes)):
         rows = strata == stratum
@@ -146,9 +131,7 @@ COUNTS = st.lists(st.integers(0, 10**9) | st.integers(0, 3), min_size=100, max_s
 
 
 @given(COUNTS, COUNTS, st.integers(4, 1_000))
-def test_a_plan_draws_the_number_wanted_and_some_of_each_stratum(
-    others: list[int], joined: list[int], sample: int
-) -> None:
+def test_a_plan_draws_as_many_as_wanted_of_every_stratum(others: list[int], joined: list[int], sample: int) -> None:
     counts = np.array([others, joined])
     middles = np.arange(5_000, 1_000_000, 10_000)
     plan = sampling.plan(np.stack([counts, counts * middles]), sample)
@@ -176,9 +159,8 @@ def slow_estimates(rows: pa.Table, verdicts: np.ndarray) -> tuple[float, float, 
 
 def test_the_estimates_are_those_of_a_slow_twin() -> None:
     made = population(1.5, 20_000)
-    plan, strata = planned(made)
     for seed in range(10):
-        rows = sampling.draw(made.pairs, strata, plan, seed)
+        rows = drawn(made, seed=seed)
         verdicts = judged(made, rows)
         random = np.random.default_rng(seed)
         later = random.permutation(SAMPLE) > 60
@@ -195,8 +177,7 @@ def test_the_estimates_are_those_of_a_slow_twin() -> None:
 
 def test_a_population_judged_to_its_last_pair_is_certain() -> None:
     made = population(1.5, 300)
-    plan, strata = planned(made, 300)
-    rows = sampling.draw(made.pairs, strata, plan, 0)
+    rows = drawn(made, 300)
     found = sampling.estimate(rows, judged(made, rows))
     assert found.precision == pytest.approx((made.precision,) * 3)
     assert found.recall == pytest.approx((made.recall,) * 3)
@@ -205,8 +186,7 @@ def test_a_population_judged_to_its_last_pair_is_certain() -> None:
 
 def test_twenty_verdicts_all_alike_are_not_certain() -> None:
     probabilities = np.full(10_000, 0.99)
-    plan, strata = planned(Population(np.zeros((0, 2)), probabilities, probabilities > 0, probabilities > 0), 20)
-    rows = sampling.draw(np.arange(20_000).reshape(-1, 2), strata, plan, 0)
+    rows = drawn(Population(np.arange(20_000).reshape(-1, 2), probabilities, probabilities > 0, probabilities > 0), 20)
     precision = sampling.estimate(rows, np.full(20, SAME, np.int8)).precision
     assert precision.value == precision.upper == 1.0
     assert 0.75 < precision.lower < 0.95
@@ -214,8 +194,7 @@ def test_twenty_verdicts_all_alike_are_not_certain() -> None:
 
 def test_a_measure_without_verdicts_is_none() -> None:
     made = population(1.5, 20_000)
-    plan, strata = planned(made)
-    rows = sampling.draw(made.pairs, strata, plan, 0)
+    rows = drawn(made)
     truth = judged(made, rows)
     nothing = sampling.estimate(rows, np.full(SAMPLE, UNJUDGED, np.int8))
     assert (nothing.precision, nothing.recall, nothing.duplicates, nothing.judged) == (None, None, None, 0)
@@ -225,15 +204,12 @@ def test_a_measure_without_verdicts_is_none() -> None:
     no_duplicate = sampling.estimate(rows, np.full(SAMPLE, DIFFERENT, np.int8))
     assert no_duplicate.precision.value == no_duplicate.duplicates.value == 0
     assert no_duplicate.recall is None
-    empty = sampling.plan(sampling.histogram(np.zeros(0), np.zeros(0, bool)), 10)
-    drawn = sampling.draw(np.zeros((0, 2), int), np.zeros(0, int), empty, 0)
-    assert sampling.estimate(drawn, np.zeros(0, np.int8)).precision is None
+    empty = drawn(Population(np.zeros((0, 2), int), np.zeros(0), np.zeros(0, bool), np.zeros(0, bool)))
+    assert sampling.estimate(empty, np.zeros(0, np.int8)).precision is None
 
 
 def test_verdicts_meet_their_rows() -> None:
-    made = population(1.5, 20_000)
-    plan, strata = planned(made)
-    rows = sampling.draw(made.pairs, strata, plan, 0)
+    rows = drawn(population(1.5, 20_000))
     picked = np.array([150, 3, 77])
     pairs = np.concatenate([pairs_in(rows)[picked], [[5, 6]]])
     people = sampling.Judged(pairs, np.array([SAME, UNSURE, DIFFERENT, SAME], np.int8))

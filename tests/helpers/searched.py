@@ -163,6 +163,10 @@ def listings(files: RunFiles) -> dict[tuple[int, int], tuple[int, float]]:
     return found
 
 
+def results(files: RunFiles) -> tuple:
+    return lists(files), directed(files), listings(files)
+
+
 def slow_listings(files: RunFiles, measure: Measure) -> dict[tuple[int, int], tuple[int, float]]:
     """From the lists, neighbour by neighbour."""
     found = {}

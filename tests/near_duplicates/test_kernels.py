@@ -2,6 +2,7 @@
 
 import itertools
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +11,12 @@ from datasketch import MinHash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.slow_shingles import slow_hashes
+from real_texts import real_texts
 
 from dupq.near_duplicates.minhash import text_signatures
 from dupq.near_duplicates.shingles import compared, jaccard, shingle, shingle_sets
 from dupq.settings.sections import NearDuplicateSettings
+from dupq.text.token_arrays import token_texts
 
 TOKEN = st.text(st.characters(exclude_characters=" ", exclude_categories=["Cs"]), min_size=1, max_size=30)
 TEXT = st.lists(TOKEN | st.sampled_from(["a", "b", "LINK", "don't", "ünï", "كتاب", "😀"]), max_size=12).map(" ".join)
@@ -88,3 +91,17 @@ def test_a_title_alone_is_compared_letter_by_letter() -> None:
     written = column([""] * 4 + ["x 5 mm\t\t"])
     assert compared(titles, texts, written).to_pylist() == ["a _ b é", "a b е", "a b", "", "x _ 5 _ m m"]
     assert compared(titles[:0], texts[:0], written[:0]).to_pylist() == []
+
+
+@pytest.mark.realdata
+def test_signatures_of_real_texts_are_datasketchs(shared_data: Path) -> None:
+    """Of every third text: datasketch takes them one by one."""
+    for name, every in real_texts(shared_data, 3_000):
+        texts = token_texts(pa.array(every[::3], pa.string()))
+        hashes, offsets = shingle(texts, 3)
+        narrow = (hashes & np.uint64(0xFFFFFFFF)).tolist()
+        given = (narrow[begin:end] for begin, end in pairwise(offsets))
+        theirs = MinHash.generator(given, num_perm=128, seed=1, scheme="affine32", hashfunc=int)
+        ours = text_signatures(texts, NearDuplicateSettings())
+        for row, minhash in enumerate(theirs):
+            assert (minhash.hashvalues == ours[row]).all(), f"{name}, row {row}"

@@ -1,19 +1,30 @@
-"""Bands and rows, band keys, buckets, chains and exact copies, against slow twins."""
+"""Bands and rows, band keys, buckets, chains, exact copies and boilerplate, against slow twins."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from dupq.errors import SettingError
 from dupq.near_duplicates import pairing
 from dupq.near_duplicates.minhash import band_keys, bands_of
-from dupq.near_duplicates.pairing import bucket_pairs, candidate_pairs, copies, shared
+from dupq.near_duplicates.pairing import (
+    boilerplate,
+    bucket_pairs,
+    candidate_pairs,
+    copies,
+    most_titles,
+    shared,
+    titled_shingles,
+    without_boilerplate,
+)
+from dupq.near_duplicates.shingles import shingle_sets
 from dupq.settings.sections import NearDuplicateSettings
 
 
@@ -40,11 +51,6 @@ def test_the_default_loses_fewer_than_five_in_a_thousand_at_the_threshold_itself
     assert (bands, rows) == (21, 6)
     curve = 1 - (1 - np.array([0.2, 0.5, settings.threshold, 0.9]) ** rows) ** bands
     assert curve == pytest.approx([0.0013, 0.2816, 0.9983, 1.0], abs=1e-4)
-
-
-def test_too_few_permutations_for_any_bands_are_an_error_that_names_the_settings() -> None:
-    with pytest.raises(SettingError, match="permutations=1"):
-        bands_of(NearDuplicateSettings.model_construct(threshold=0.8, permutations=1))
 
 
 def slow_key(values: list[int], band: int) -> int:
@@ -134,3 +140,25 @@ def test_each_copy_is_paired_with_the_smallest_key_of_its_text(hashes, order) ->
     rows, originals = copies(high, low, keys)
     assert dict(zip(keys[rows].tolist(), keys[originals].tolist(), strict=True)) == expected
     assert len(rows) == len(expected)
+
+
+TEXT = st.lists(st.sampled_from("abcd"), max_size=6).map(" ".join)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "a", "b", "a b", "c"]), TEXT), max_size=12), st.integers(0, 3))
+def test_what_stands_under_more_titles_than_allowed_goes(questions: list[tuple[str, str]], most: int) -> None:
+    titles, texts = (pa.array([row[side] for row in questions], pa.string()) for side in (0, 1))
+    sets = shingle_sets(texts, 1)
+    common = boilerplate(titled_shingles(sets, titles, texts), most)
+    under = {(word, title) for title, text in questions if title != text for word in text.split()}
+    counts = Counter(word for word, _ in under)
+    kept = [" ".join(word for word in text.split() if counts[word] <= most) for _, text in questions]
+    expected = shingle_sets(pa.array(kept, pa.string()), 1)
+    found = without_boilerplate(sets, common)
+    assert found.hashes.tolist() == expected.hashes.tolist()
+    assert found.offsets.tolist() == expected.offsets.tolist()
+
+
+def test_of_a_large_archive_more_titles_may_share_a_shingle() -> None:
+    assert [most_titles(count) for count in (0, 5_999, 6_000, 200_000)] == [5, 5, 6, 200]
+    assert boilerplate(np.zeros((0, 2), np.uint64), 5).tolist() == []

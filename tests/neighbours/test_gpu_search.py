@@ -105,9 +105,7 @@ def test_lists_are_those_of_a_full_sort(data: st.DataObject, measure: Measure, k
 
 @pytest.mark.parametrize("shares", [1, 3])
 @pytest.mark.parametrize("measure", [HYBRID, Measure()])
-def test_lists_are_right_in_an_archive_of_a_real_kind(
-    measure: Measure, shares: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_are_right_in_a_realistic_archive(measure: Measure, shares: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Near copies, exact copies, empty bags and empty vectors among the others, in an order that is not the keys'."""
     monkeypatch.setattr(search, "_TILE", 16)  # so that there are 16 panels
     made, generator = units(301, 5), np.random.default_rng(5)
@@ -123,9 +121,7 @@ def test_lists_are_right_in_an_archive_of_a_real_kind(
 
 @settings(max_examples=40)
 @given(st.data(), st.sampled_from(MEASURES), st.integers(1, 6), st.integers(1, 30), st.integers(0, 60))
-def test_the_nearest_targets_are_the_cpu_s(
-    data: st.DataObject, measure: Measure, k: int, rows: int, queries: int
-) -> None:
+def test_the_nearest_are_the_cpu_s(data: st.DataObject, measure: Measure, k: int, rows: int, queries: int) -> None:
     archive = data.draw(archives(is_lexical=bool(measure.lexical)))
     some, targets = archive.take(slice(0, queries)), list(blocks(archive.take(slice(queries // 2, None)), rows))
     found, expected = (top_k(some, targets, k, measure, device) for device in ("cpu:0", "cpu"))
@@ -162,7 +158,7 @@ BEGIN = search._Search._begin
 @pytest.mark.parametrize(
     ("module", "name", "fault"), [(plain, "find", lambda *_: None), (search._Search, "_begin", wrong_sample)]
 )
-def test_a_search_that_loses_neighbours_ends_with_one_line(
+def test_a_search_that_loses_neighbours_ends(
     module: Any, name: str, fault: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, name, fault)

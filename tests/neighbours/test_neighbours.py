@@ -1,4 +1,5 @@
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +16,15 @@ from oracles.slow_neighbours import (
 )
 from scipy import sparse
 
+from dupq import storage
+from dupq.errors import DupqError
 from dupq.neighbours.candidates import complete
-from dupq.neighbours.embeddings import Embeddings, Measure, blocks, gathered
+from dupq.neighbours.embeddings import Embeddings, Measure, blocks, embeddings_of, gathered
 from dupq.neighbours.exact import fingerprints, pair_scores
 from dupq.neighbours.products import Bfloat16Products, Products, padded
 from dupq.neighbours.tiles import Search, block, top_k
+from dupq.stages.embeddings import embeddings_table
+from dupq.text.keys import ID_BITS, Sites
 
 COSINE = Measure()
 MEASURES = [COSINE, Measure("cosine", 0.7, 1.3), Measure("cosine", 0.5, -0.25)]
@@ -95,9 +100,7 @@ def test_words_of_other_blocks_do_not_matter() -> None:
 
 @pytest.mark.parametrize("products", [Products, Bfloat16Products])
 @pytest.mark.parametrize("measure", MEASURES)
-def test_quick_scores_are_within_their_margin_with_torch_and_without(
-    products: type[Products], measure: Measure
-) -> None:
+def test_quick_scores_are_within_their_margin_with_torch_or_not(products: type[Products], measure: Measure) -> None:
     generator = np.random.default_rng(4)
     vectors = generator.normal(size=(300, 24)).astype(np.float16)
     archive = Embeddings(np.arange(300), vectors, random_bags(generator, 300))
@@ -146,3 +149,30 @@ def test_large_archives_equal_a_full_sort(kind: str, count: int) -> None:
     if count:
         over = np.argwhere(np.triu(exact.astype(np.float32) >= np.float32(0.97), 1))
         assert (np.stack(pairs[:2], axis=1) == over).all()
+
+
+SITES = Sites(["a.example.com", "b.example.com"])
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_an_embedding_that_is_not_finite_is_told_with_file_and_question(value: float, tmp_path: Path) -> None:
+    vectors = np.ones((4, 3), np.float16)
+    vectors[2, 1] = value
+    uri = str(tmp_path / "part-00000.parquet")
+    table = embeddings_table(Embeddings(np.array([3, 9, 5, 8]) | (1 << ID_BITS), vectors), SITES)
+    storage.write_table(uri, table, table.schema)
+    with pytest.raises(DupqError) as raised:
+        embeddings_of(storage.read_table(uri), SITES, uri)
+    assert str(raised.value) == f"{uri}: the embedding of question b.example.com/5 is not finite"
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 3)])
+def test_finite_ones_of_any_size_are_read_as_they_were_written(shape: tuple[int, int], tmp_path: Path) -> None:
+    vectors = np.full(shape, np.finfo(np.float16).max)
+    vectors[:, ::2] = np.finfo(np.float16).smallest_subnormal
+    written = Embeddings(np.arange(shape[0]), vectors)
+    table = embeddings_table(written, SITES)
+    storage.write_table(str(tmp_path / "one.parquet"), table, table.schema)
+    read = embeddings_of(storage.read_table(str(tmp_path / "one.parquet")), SITES, "one.parquet")
+    assert read.keys.tolist() == written.keys.tolist()
+    assert read.vectors.tobytes() == vectors.tobytes()

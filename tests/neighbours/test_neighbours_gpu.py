@@ -97,21 +97,16 @@ def test_kernel_finds_the_candidates_of_both_sides(
             assert_alike(mine, theirs, of)
 
 
-def test_kernel_compares_each_pair_of_a_span_with_itself_once(device: torch.device) -> None:
+@pytest.mark.parametrize("is_bulk", [True, False])
+def test_kernel_compares_each_pair_of_a_span_with_itself_once(
+    is_bulk: bool, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With bulk copies and without."""
+    monkeypatch.setattr(kernels, "tiles_for", lambda _: SMALL._replace(is_bulk=SMALL.is_bulk and is_bulk))
     _, quick = made(75, Measure(), device)
     found, expected = (lists_of(quick, 0.1, 80, device) for _ in range(2))
     for by, lists in ((kernels, found), (plain, expected)):
         by.find(quick, quick, (16, quick.size), (16, quick.size), lists, lists)
-    assert_alike(found, expected, plain.product(quick.rows, quick.rows))
-
-
-def test_kernel_works_without_bulk_copies(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "tiles_for", lambda _: SMALL._replace(is_bulk=False))
-    _, quick = made(40, Measure(), device)
-    found, expected = (lists_of(quick, 0.1, 80, device) for _ in range(2))
-    span = (0, quick.size)
-    kernels.find(quick, quick, span, span, found, None)
-    plain.find(quick, quick, span, span, expected, None)
     assert_alike(found, expected, plain.product(quick.rows, quick.rows))
 
 
@@ -186,9 +181,7 @@ def test_kernel_serves_the_whole_search(
     assert sorted(found) == slow_top_k(archive, 4, measure)
 
 
-def test_kernel_tells_a_thousand_near_copies_of_one_question_apart(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernel_tells_a_thousand_near_copies_apart(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most do not fit into the buffers of the questions that look for them, which are searched again.
 
     Of an interpreter, which takes a minute for a thousand, it is 100.

@@ -33,7 +33,8 @@ from dupq.text.marks import ASKING, SELF
 SITE = "a.example.com"
 K, POPULATION, COSINE = 3, 100, Measure("cosine", 1.0, 0.0)
 LINKED, OTHERS = [1, 2], [20, 21]
-SETS = {1: (1, "development"), 2: (1, "development"), 5: (5, "test"), 6: (5, "test")}
+SETS = [(1, 1, "development"), (2, 1, "development"), (5, 5, "test"), (6, 5, "test")]
+KNOWN = pa.table([*map(list, zip(*SETS, strict=True))], schema=KNOWN_SETS)
 LISTS = {
     1: {2: 0.9, 20: 0.5, 5: 0.3},
     2: {1: 0.9, 40: 0.4},
@@ -67,9 +68,7 @@ SAMPLED = pa.Table.from_pylist([{"key": key, "is_linked": key in LINKED} for key
 
 
 def sampled(said: Verdicts | None = None) -> SampledPairs:
-    sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
-    split = sets_in(pa.Table.from_pylist(sets, KNOWN_SETS))
-    return sampled_pairs(SAMPLED, POPULATION, split, verdicts_on(said or {}), LISTED, CANDIDATES)
+    return sampled_pairs(SAMPLED, POPULATION, sets_in(KNOWN), verdicts_on(said or {}), LISTED, CANDIDATES)
 
 
 def pairs_of(found: SampledPairs) -> list[tuple[int, int]]:
@@ -109,18 +108,14 @@ def test_all_pairs_of_the_sampled_questions_are_read_and_count_less_where_more_o
 
 def test_an_archive_of_known_duplicates_alone_is_not_taken_for_one_of_duplicates_only() -> None:
     sample = pa.table([LINKED, [True] * len(LINKED)], schema=SAMPLE)
-    sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
-    split = sets_in(pa.Table.from_pylist(sets, KNOWN_SETS))
-    found = sampled_pairs(sample, len(split.questions), split, verdicts_on({}), LISTED, CANDIDATES)
+    found = sampled_pairs(sample, len(KNOWN), sets_in(KNOWN), verdicts_on({}), LISTED, CANDIDATES)
     assert found.labels.tolist() == [pair == (1, 2) for pair in pairs_of(found)]
     assert (~found.labels).sum() == 3
     assert found.log_rates.tolist() == [0.0] * len(OF_LINKED)  # all are drawn alike
 
 
 @pytest.mark.parametrize(("pairs", "weight"), [([2], 1), ([1, 2], 1), ([12], 2 / 12), ([2, 12, 1], 5 / 15), ([], 1)])
-def test_linked_pairs_weigh_together_as_if_each_set_were_one_pair_and_others_as_much(
-    pairs: list[int], weight: float
-) -> None:
+def test_linked_pairs_weigh_as_if_each_set_were_one_pair_and_others_as_much(pairs: list[int], weight: float) -> None:
     sets = np.repeat([*range(len(pairs)), -1], [*pairs, 7])
     assert _weight(sets, sets >= 0) == pytest.approx(weight)
 
@@ -129,7 +124,7 @@ def test_linked_pairs_weigh_together_as_if_each_set_were_one_pair_and_others_as_
     ("questions", "usual"),
     [({1: True, 20: False}, [0.5]), ({1: True, 20: True}, [0.5, 0.9]), ({1: True, 99: False}, [0.9]), ({}, [])],
 )
-def test_usual_scores_are_those_of_questions_without_known_duplicates_if_any_has_one(
+def test_usual_scores_are_of_questions_without_known_duplicates_if_any(
     questions: dict[int, bool], usual: list[float]
 ) -> None:
     sample = pa.table([list(questions), list(questions.values())], schema=SAMPLE)
@@ -208,8 +203,7 @@ def test_pairs_that_titles_decide_are_kept_with_no_weight_and_move_nothing(have_
         for key, text in enumerate(texts, 1)
     ]
     terms, rarities = terms_table(pa.array([*range(1, 45)]), words_of(questions)), np.full(4, 2.0, np.float32)
-    sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
-    given = pa.table([pa.array(rarities)], schema=RARITIES), SAMPLED, pa.Table.from_pylist(sets, KNOWN_SETS)
+    given = pa.table([pa.array(rarities)], schema=RARITIES), SAMPLED, KNOWN
     words = Fitness(questions=44, unknown_words=0.0, bodies_found=None)
     basis = Basis(POPULATION, Sites([SITE]), verdicts_on({(20, 21): "same"}), words, COSINE, K, "")
     found = calibration(lists_table(LISTS), lists_table(BACK), terms, *given, basis)

@@ -1,4 +1,4 @@
-"""What is taken from an earlier run, and what is left out."""
+"""What is copied of inputs, and taken from an earlier run."""
 
 import importlib.metadata
 import re
@@ -6,19 +6,22 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from run_tables import table
 
 from dupq import storage, text
-from dupq.archive import Shard
+from dupq.archive import Shard, input_files
 from dupq.job import cluster
 from dupq.job.records import StageRecord
 from dupq.job.run import Run
 from dupq.job.table import Shards
+from dupq.links import known_duplicates
 from dupq.settings.config import Settings
 from dupq.settings.sections import TextSettings
-from dupq.stages.inputs import LEFT_OUT, contents_of
+from dupq.stages.inputs import LEFT_OUT, contents_of, copy_input
 from dupq.stages.texts import TextTables, earlier_texts, make_texts, texts_made_as
-from dupq.tables import CONTENTS, QUESTION_TEXTS, QUESTIONS
+from dupq.tables import CONTENTS, LINKS, QUESTION_TEXTS, QUESTIONS
+from dupq.text.keys import Sites
 
 SHARDS = 10  # each of whose ids span those of all others
 
@@ -48,7 +51,7 @@ def test_another_version_of_any_library_that_reads_texts_is_another_way_to_make_
     assert made_as.keys() - {"settings", "algorithm"} <= cluster.versions().keys()
 
 
-def test_files_beyond_those_that_are_read_for_a_shard_are_counted_and_their_questions_made_again(
+def test_files_beyond_those_read_for_a_shard_are_counted_and_their_questions_made_again(
     tmp_path: Path,
 ) -> None:
     given = Shards(tuple(shards(tmp_path / "questions")), ("a",), QUESTIONS)
@@ -80,3 +83,37 @@ def test_what_there_was_has_the_keys_of_this_runs_sites(tmp_path: Path) -> None:
     assert pa.concat_tables(then.texts)["key"].to_pylist() == [1 << 48 | number for number in (10, 20, 299)]
     assert then.contents.ids.tolist() == [10, 20, 299]
     assert then.contents.are_same(np.array([20, 11, 299]), np.array([[20, 1], [11, 1], [299, 2]])).tolist() == [1, 0, 0]
+
+
+SITES = Sites(["a", "b"])
+
+
+@pytest.fixture
+def links(tmp_path: Path) -> Path:
+    """A table of two sites with a link each."""
+    for number, site in enumerate(SITES.names):
+        row = dict.fromkeys(LINKS.names) | {"question_id": 7, "related_id": number, "link_type": "duplicate"}
+        storage.write_table(f"{tmp_path}/links/site={site}/0.parquet", pa.Table.from_pylist([row], LINKS), LINKS)
+    return tmp_path / "links"
+
+
+@pytest.mark.parametrize("given", ["", "site=b"])
+def test_copied_links_are_those_that_were_given_also_of_one_site(given: str, links: Path, tmp_path: Path) -> None:
+    for file in input_files(str(links / given), "links"):
+        copy_input(file, f"{tmp_path}/run/{file.path}")
+    wanted = known_duplicates(str(links / given), SITES)
+    assert len(wanted) == (1 if given else 2)
+    assert known_duplicates(f"{tmp_path}/run/links", SITES).tolist() == wanted.tolist()
+
+
+def test_paths_depend_neither_on_the_place_of_a_table_nor_of_a_task(
+    links: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(links.parent)
+    (links.parent / "prior.json").write_text("{}")
+    assert [Path(file.uri).parent for file in input_files("prior.json", "prior")] == [links.parent]
+    moved = links.parent / "site=c" / "links"
+    moved.parent.mkdir()
+    links.rename(moved)
+    paths = [file.path for file in input_files(str(moved), "links")]
+    assert paths == ["links/site=a/0.parquet", "links/site=b/0.parquet"]

@@ -95,17 +95,13 @@ def test_without_ray_tasks_encode_however_many_shards_there_are(actors: int, tmp
     ("counts", "groups"),
     [([0, 6, 4], ["012"]), ([6, 5, 4, 0, 2, 11], ["0", "123", "4", "5"]), ([20, 1], ["0", "1"]), ([], [])],
 )
-def test_small_shards_are_encoded_together(
-    counts: list[int], groups: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_shards_go_together(counts: list[int], groups: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embeddings, "_LARGE_SHARD", 10)
     assert ["".join(map(str, group)) for group in groups_of(counts, "word_bag", 0)] == groups
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (5, [2, 2, 1]), (200, [67, 67, 66])])
-def test_gpus_share_the_partitions_and_a_slow_encoder_has_small_groups_for_all_cores(
-    count: int, sizes: list[int]
-) -> None:
+def test_gpus_share_the_partitions_and_a_slow_encoder_has_groups_for_all_cores(count: int, sizes: list[int]) -> None:
     groups = groups_of([1] * count, "cnn", 3)
     assert [len(group) for group in groups] == sizes
     assert sorted(number for group in groups for number in group) == [*range(count)]

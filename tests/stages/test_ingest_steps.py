@@ -42,9 +42,7 @@ def written(folder: Path, tables: list[pa.Table], table: str) -> list[Partition]
     return parts
 
 
-def test_an_archive_of_many_tables_is_read_once_for_its_checksum(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_of_many_tables_is_read_once_for_a_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faq = f"{tmp_path}/faq.zip"
     Path(faq).write_bytes(b"packed")
     read, checksum = list[str](), storage.checksum

@@ -144,7 +144,7 @@ def test_every_question_is_in_one_cluster_that_its_smallest_key_names(tmp_path: 
 
 
 @pytest.mark.parametrize("slices", [1, 3])
-def test_the_tables_do_not_depend_on_how_the_pairs_are_spread(
+def test_spreading_the_pairs_does_not_change_tables(
     slices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everyone, random = questions(A, B, count=40), np.random.default_rng(slices)

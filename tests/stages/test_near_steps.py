@@ -12,7 +12,6 @@ from inline import without_ray
 
 from benchmarks.all_pairs import all_pairs, edited
 from dupq import storage
-from dupq.errors import DupqError
 from dupq.job.run import Run
 from dupq.job.table import Broadcast, Table
 from dupq.job.tasks import Report
@@ -210,15 +209,6 @@ def test_shards_partitions_and_row_order_do_not_matter(
     assert found.reports[1].tasks > 20
 
 
-def test_a_bucket_of_identical_short_questions_is_a_star(texts: pa.Table, tmp_path: Path) -> None:
-    keys = np.arange(5_000) + 10_000
-    same = pa.array(["how do i install this"] * len(keys))
-    found = find(pa.concat_tables([texts, untitled(pa.array(keys), same)]), tmp_path, 4)
-    assert [row["right"] for row in found.verified if row["left"] == 10_000] == keys[1:].tolist()
-    exchanged = sum(file.size for file in storage.list_files(f"{tmp_path}/work/near_duplicates"))
-    assert exchanged < 3_000_000 + 120 * len(keys)
-
-
 def test_a_bucket_of_5_000_near_copies_is_chained_and_counted(tmp_path: Path) -> None:
     common, count = " ".join(f"word{number}" for number in range(60)), 5_000
     column = pa.array([f"{common} {number}" for number in range(count)])
@@ -290,10 +280,3 @@ def test_what_must_be_apart_is_represented_by_different_questions(tmp_path: Path
 def test_nothing_to_find_gives_empty_tables(tmp_path: Path, column: list[str]) -> None:
     found = find(untitled(pa.array(np.arange(len(column))), pa.array(column, pa.string())), tmp_path, 1)
     assert (found.verified, found.representatives) == ([], {})
-
-
-def test_a_question_that_stands_twice_is_named(tmp_path: Path) -> None:
-    column = pa.array(["the same text", "a third", "another text"])
-    table = untitled(pa.array([(1 << 48) | 7, 3, (1 << 48) | 7]), column)
-    with pytest.raises(DupqError, match=r"b\.example\.com/7 appears more than once"):
-        find(table, tmp_path)

@@ -282,7 +282,7 @@ def test_neither_parts_nor_shards_nor_groups_change_the_clusters(
 ) -> None:
     monkeypatch.setattr(stage, "_PAIRS_OF_GROUP", group)
     bare = mixed(3)
-    linked = bare._replace(links=some_links(bare))
+    linked = with_links(bare, 8, 3)
     for number, (archive, scored_size) in enumerate([(bare, 25), (linked, 25), (linked, 1_000)]):
         setting, folder = Setting(parts, shards, scored_size), tmp_path / str(number)
         made = partitioned(Run(str(folder), "partition"), archive, folder, setting)
@@ -292,28 +292,6 @@ def test_neither_parts_nor_shards_nor_groups_change_the_clusters(
             assert groups == len(component_sizes(archive))
         else:
             assert (groups == 1) == (group == 10**9)
-
-
-def test_linked_questions_that_are_in_no_candidate_pair_are_scored_too(tmp_path: Path) -> None:
-    """They list nothing: they may lack an embedding, or be of a site that is not searched."""
-    archive = mixed(1, 90)
-    lone = archive.keys[::-6]
-    scored = {pair: p for pair, p in archive.scored.items() if not {*pair} & {*lone}}
-    sure = [left for (left, _), p in scored.items() if p >= THRESHOLD]
-    links = [tuple(sorted(ends)) for ends in zip(lone, sure[: len(lone)], strict=True)]
-    archive = archive._replace(scored=scored, links=links)
-    found, _ = clusters(archive, tmp_path, Setting(parts=3))
-    assert found == slowly(archive)
-    assert all(found[one] == found[other] for one, other in archive.links)
-
-
-def some_links(archive: Archive) -> list[Pair]:
-    """Links between a candidate below the threshold, two questions in no other pair, and two components."""
-    low = min(archive.scored, key=lambda pair: archive.scored[pair])
-    sure = {key for pair, p in archive.scored.items() if p >= THRESHOLD for key in pair}
-    alone = [key for key in archive.keys if key not in sure and key not in low]
-    among = sorted(sure - set(low))
-    return [low, (alone[0], alone[1]), (among[0], among[-1])]
 
 
 def test_what_must_be_apart_is_in_no_cluster_together_though_all_speaks_for_it(tmp_path: Path) -> None:
@@ -331,15 +309,21 @@ def test_what_must_be_apart_is_in_no_cluster_together_though_all_speaks_for_it(t
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_links_join_all_that_they_connect(seed: int, tmp_path: Path) -> None:
     """Chains of links too; linked questions count as one in all other pairs."""
-    archive = mixed(seed, 90)
-    chosen = np.random.default_rng(seed).choice(archive.keys, (25, 2))
-    archive = archive._replace(
-        links=sorted({(int(min(pair)), int(max(pair))) for pair in chosen if pair[0] != pair[1]})
-    )
+    archive = with_links(mixed(seed, 90), 25, seed)
     found, _ = clusters(archive, tmp_path, Setting(parts=2))
     assert found == slowly(archive)
     assert all(found[one] == found[other] for one, other in archive.links)
     assert max(len(group) for group in nx.connected_components(nx.Graph(archive.links))) > 2
+
+
+def with_links(archive: Archive, count: int, seed: int) -> Archive:
+    """Random ones; every sixth question lists nothing: it may lack an embedding, or be of a site not searched."""
+    lone = {*archive.keys[::-6]}
+    scored = {pair: p for pair, p in archive.scored.items() if not {*pair} & lone}
+    ends = np.random.default_rng(seed).choice(archive.keys, (count, 2)).tolist()
+    links = {(min(pair), max(pair)) for pair in ends if pair[0] != pair[1]}
+    assert len(lone & {key for pair in links for key in pair}) > 1
+    return archive._replace(scored=scored, links=sorted(links))
 
 
 def test_without_sure_pairs_there_are_no_clusters(tmp_path: Path) -> None:

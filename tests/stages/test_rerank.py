@@ -198,9 +198,7 @@ def sampled(archive: Archive, most: int = 6) -> set[int]:
 
 
 @pytest.mark.usefixtures("_few")
-def test_questions_of_likely_and_labelled_pairs_and_of_a_sample_are_read_once(
-    reranker: Reranker, archive: Archive
-) -> None:
+def test_ends_of_likely_and_labelled_pairs_and_a_sample_are_read_once(reranker: Reranker, archive: Archive) -> None:
     found = archive.ask(reranker)
     likely, sample = likeliest(archive, 10, 10), sampled(archive)
     wanted = {key for pair in {*likely, *archive.labelled} for key in pair} | sample
@@ -257,9 +255,7 @@ def test_sites_that_are_not_named_are_not_read(everything: bool, reranker: Reran
 
 
 @pytest.mark.usefixtures("_few")
-def test_cosines_move_the_probabilities_of_pairs_of_which_both_were_read_and_of_no_others(
-    reranker: Reranker, archive: Archive
-) -> None:
+def test_cosines_move_the_probabilities_of_pairs_of_which_both_were_read(reranker: Reranker, archive: Archive) -> None:
     found = archive.ask(reranker)
     compared, title_context = (
         Broadcast(table).read() for table in (archive.pairs.compared, archive.pairs.title_context)
@@ -282,9 +278,7 @@ def test_cosines_move_the_probabilities_of_pairs_of_which_both_were_read_and_of_
 
 
 @pytest.mark.parametrize("scope", ["site", "all"])
-def test_the_nearest_by_the_reranker_become_candidates_in_small_sites(
-    scope: str, reranker: Reranker, archive: Archive
-) -> None:
+def test_in_small_sites_the_reranker_s_nearest_are_candidates(scope: str, reranker: Reranker, archive: Archive) -> None:
     found = archive.ask(reranker, scope=scope)
     keys = sorted(archive.evidence.questions)
     vectors = {key: unit(archive.text(key)).astype(np.float64) for key in keys}

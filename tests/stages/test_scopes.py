@@ -98,7 +98,7 @@ def edits(count: int, seed: int) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize(("values", "days", "window"), [(6, 0, 0), (3, 300, 9), (1, 300, 4)])
-def test_near_duplicates_are_connected_as_by_all_pairs_that_may_be_compared(
+def test_near_duplicates_are_connected_as_by_all_allowed_pairs(
     values: int, days: int, window: int, tmp_path: Path
 ) -> None:
     """No copy hides another from its own scope or time."""

@@ -243,14 +243,6 @@ def test_the_parts_and_shards_change_no_pair(tmp_path: Path, monkeypatch: pytest
     assert first == second < 1
 
 
-def test_without_neighbours_there_are_no_pairs(tmp_path: Path) -> None:
-    archive = archive_of(6)
-    made = score(archive._replace(lists={key: [] for key in archive.lists}, above=[]), tmp_path, 3)
-    assert made.rows == {}
-    assert (made.report.rows_in, made.report.rows_out) == (0, 0)
-    assert chosen(made.scored, 0.6) == 1.0
-
-
 class Chosen(NamedTuple):
     """Return a threshold, and its record."""
 

@@ -4,12 +4,14 @@ from typing import get_args
 
 import pyarrow as pa
 import pytest
+from oracles.slow_ids import words_read
 
 from benchmarks.generator.household import LANGUAGES, Question, write_site
 from dupq.near_duplicates.pairing import near_pairs
 from dupq.settings import config
 from dupq.settings.sections import Language, NearDuplicateSettings, TextSettings
-from dupq.text.languages import bare_korean, is_stop_word, language_of, share_in, stems, stop_words
+from dupq.text import languages
+from dupq.text.languages import bare_korean, is_stop_word, language_of, normaliser_of, share_in, stems, stop_words
 from dupq.text.questions import content_hashes, document_counts, rare_words, rarities, terms_of, texts_table
 from dupq.text.title_intent import TitleComparer
 from dupq.text.token_arrays import token_texts
@@ -113,3 +115,33 @@ def test_another_language_than_english_is_learned_from_nothing() -> None:
     assert config.in_language(chosen, "thai").title_body.epochs == 2
     saved = config.load("dupq", ["word_vectors.start=s3://own/encoder"])
     assert config.in_language(saved, "thai").word_vectors == saved.word_vectors
+
+
+@pytest.mark.parametrize(
+    ("language", "word_form", "text", "expected"),
+    [
+        ("english", "written", "CODE_files the visas LINK", "CODE_files the visas LINK"),
+        ("english", "stems", "CODE_files the visas LINK", "CODE_files the visa LINK"),
+        ("arabic", "stems", "المدارس الكتب يكتبون", "مدارس كتب يكتب"),
+        ("french", "stems", "continuellement", "continuel"),
+        ("russian", "stems", "программы", "программ"),
+    ],
+)
+def test_words_but_code_and_links_have_the_form_wanted(language: str, word_form: str, text: str, expected: str) -> None:
+    settings = TextSettings(language=language, word_form=word_form)  # type: ignore[arg-type]
+    assert words_read(normaliser_of(settings), text) == expected.split()
+    assert words_read(normaliser_of(settings), "") == []
+
+
+def test_a_stop_word_is_known_in_any_spelling() -> None:
+    assert is_stop_word("don't", "english")
+    assert all(is_stop_word(word, "arabic") for word in ("إلى", "الى", "هِيَ"))
+    assert not is_stop_word("visa", "english")
+    assert not is_stop_word("لغة", "arabic")
+
+
+def test_the_steps_of_arabic_spelling() -> None:
+    assert languages.bare_arabic("التّغميس كِتَابٌ الـــكـتاب") == "التغميس كتاب الكتاب"
+    assert languages.normalised_arabic("أسماء إدارة آخر مصطفى کتابی") == "اسماء اداره اخر مصطفي كتابي"
+    assert languages.normalised_arabic("الإداريّـة") == "الاداريه"
+    assert languages.normalised_arabic("café naïve don’t") == "café naïve don’t"

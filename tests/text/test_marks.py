@@ -10,6 +10,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_evidence import terms_of
+from run_tables import question_row as question
 
 from dupq.clusters.evidence import Shared, Words, shared
 from dupq.tables import QUESTIONS
@@ -23,10 +24,6 @@ from dupq.text.written import written_titles
 SITE = "cs.stackexchange.com"
 FLAGS = Shared._fields[Shared._fields.index("other_numbers") :]
 Row = dict[str, Any]
-
-
-def question(number: int, **more: Any) -> Row:
-    return {"question_id": number, "title": "", "body_html": "", "tags": [], **more}
 
 
 def marks(rows: list[Row], sites: list[str] | None = None, language: str = "english") -> Terms:
@@ -212,9 +209,7 @@ NICE = "how do i get from {} to {}"
         ("free wifi at the airport", "free food at the airport", FILLED_IN),
     ],
 )
-def test_titles_that_deny_or_turn_round_or_fill_in_what_another_asks(
-    one: str, other: str, said: dict[str, float]
-) -> None:
+def test_titles_that_deny_turn_round_or_fill_in_what_another_asks(one: str, other: str, said: dict[str, float]) -> None:
     assert flags({"title": one}, {"title": other}) == said
 
 

@@ -18,10 +18,25 @@ def body(html: str, code: str = "removed") -> str:
     return question_text("", html, TextSettings(code=code))[1]  # type: ignore[arg-type]
 
 
-def test_code_is_removed_kept_or_prefixed() -> None:
-    assert body(CODE, "removed") == "use a or maybe"
-    assert body(CODE, "kept") == "use a for loop or while x y maybe"
-    assert body(CODE, "prefixed") == "use a CODE_for CODE_loop or CODE_while CODE_x CODE_y maybe"
+@pytest.mark.parametrize(
+    ("html", "code", "expected"),
+    [
+        (CODE, "removed", "use a or maybe"),
+        (CODE, "kept", "use a for loop or while x y maybe"),
+        (CODE, "prefixed", "use a CODE_for CODE_loop or CODE_while CODE_x CODE_y maybe"),
+        ('<p>see <a href="https://a.b/questions/5/the-title">The title</a> now</p>', "removed", "see LINK now"),
+        ("<p>see https://a.b/c?d=e&amp;f=g#h and www.a.b/c.</p>", "removed", "see LINK and LINK"),
+        ('<p>before <img src="x.png" alt="a > b"> after</p>', "removed", "before after"),
+        ("<p>one</p><p>two</p><ul><li>three</li><li>4</li></ul>five<br>six", "removed", "one two three 4 five six"),
+        (
+            "<blockquote><p>A possible duplicate of x</p></blockquote>",
+            "removed",
+            "a possible duplicate of x",
+        ),  # no note
+    ],
+)
+def test_a_body_is_its_words_with_code_as_wanted_and_a_token_a_link(html: str, code: str, expected: str) -> None:
+    assert body(html, code) == expected
 
 
 def test_the_first_text_of_a_process_is_split_as_all_others() -> None:
@@ -29,20 +44,6 @@ def test_the_first_text_of_a_process_is_split_as_all_others() -> None:
     code = "from dupq.text.tokens import tokens; print(tokens('ーあ') == tokens('ーあ') == ['ー', 'あ'])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "True\n"
-
-
-def test_each_link_becomes_one_token_in_whatever_form() -> None:
-    assert body('<p>see <a href="https://a.b/questions/5/the-title">The title</a> now</p>') == "see LINK now"
-    assert body("<p>see https://a.b/c?d=e&amp;f=g#h and www.a.b/c.</p>") == "see LINK and LINK"
-    assert question_text("What is http://a.b ?", "", TextSettings())[0] == "what is LINK"
-
-
-def test_images_go_even_with_an_angle_bracket_in_their_text() -> None:
-    assert body('<p>before <img src="x.png" alt="a > b"> after</p>') == "before after"
-
-
-def test_blocks_never_run_together() -> None:
-    assert body("<p>one</p><p>two</p><ul><li>three</li><li>four</li></ul>five<br>six") == "one two three four five six"
 
 
 @pytest.mark.parametrize(
@@ -60,10 +61,6 @@ def test_blocks_never_run_together() -> None:
 )
 def test_a_note_that_names_the_answer_is_cut_out(note: str) -> None:
     assert body(f"{note}\n\n<p>My bread is flat.</p>") == "my bread is flat"
-
-
-def test_a_quotation_that_is_no_note_stays() -> None:
-    assert body("<blockquote><p>A possible duplicate of bread</p></blockquote>") == "a possible duplicate of bread"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +92,8 @@ def test_any_text_gives_tokens_that_split_at_single_spaces(title: str, html: str
     assert all(token and not any(letter.isspace() for letter in token) for token in text.split(" ") if text)
 
 
-def test_title_only_leaves_the_body_out() -> None:
+def test_a_title_has_links_too_and_may_be_all_that_is_read() -> None:
+    assert question_text("What is http://a.b ?", "", TextSettings())[0] == "what is LINK"
     assert question_text("Flat bread", "<p>why</p>", TextSettings(fields="title")) == ("flat bread", "flat bread")
 
 

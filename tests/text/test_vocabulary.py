@@ -42,9 +42,7 @@ def assert_is_plain(vocabulary: Vocabulary, texts: list[str], maximum: int) -> N
     maximum=st.integers(1, 14),
 )
 @example(texts=["how do i do", "ـ", "how ـ", "", " "], known={"how"}, maximum=2)
-def test_ids_of_columns_are_those_of_the_texts(
-    settings: dict[str, Any], texts: list[str], known: set[str], maximum: int
-) -> None:
+def test_ids_of_columns_are_of_texts(settings: dict[str, Any], texts: list[str], known: set[str], maximum: int) -> None:
     assert_is_plain(Vocabulary(sorted(known), TextSettings(**settings)), texts, maximum)
 
 

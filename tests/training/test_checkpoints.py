@@ -1,4 +1,4 @@
-"""A training that is cut off goes on as if nothing had happened; and what is seen of one."""
+"""A training that is cut off goes on as if nothing had happened; what is seen of one; the steps of its optimizer."""
 
 import itertools
 import time
@@ -10,6 +10,7 @@ import safetensors.numpy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optimised import EVERY_ROW, SOME_ROWS, table, trained
 
 from dupq import storage
 from dupq.encoders.encoding import build
@@ -21,7 +22,7 @@ from dupq.settings.config import Settings
 from dupq.stages.training.fit import shown
 from dupq.training.checkpoints import Checkpoints, Epoch, best_epoch, quality
 from dupq.training.loop import epoch_examples, train_epoch
-from dupq.training.optimisation import optimizer_for
+from dupq.training.optimisation import Adam, optimizer_for
 
 DUPLICATES, MAPS = np.array([(2 * i, 2 * i + 1) for i in range(20)]), [0.1, 0.4, 0.2, 0.3]
 
@@ -69,7 +70,7 @@ def test_word_vectors_that_are_fixed_are_in_no_checkpoint(tmp_path: Path) -> Non
     assert "network/words.weight" not in held
 
 
-def test_a_training_that_is_saved_rarely_is_the_same_and_has_its_best_epoch(
+def test_a_training_saved_rarely_is_the_same_and_has_its_best_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = go_on(str(tmp_path / "whole"), "adam", 4)
@@ -133,3 +134,20 @@ def test_a_network_of_fixed_tensors_alone_goes_on(tmp_path: Path) -> None:
 
     assert later.resume(network, None) == [row]
     later.restore_best(network)
+
+
+@pytest.mark.parametrize(
+    ("is_sparse", "of_torch", "steps"),
+    [(False, "Adam", EVERY_ROW), (True, "Adam", EVERY_ROW), (True, "SparseAdam", SOME_ROWS)],
+)
+def test_adam_takes_the_steps_of_torchs(is_sparse: bool, of_torch: str, steps: list[list[int]]) -> None:
+    words, reference = table(is_sparse), table(of_torch == "SparseAdam")
+    expected = trained(getattr(torch.optim, of_torch)([reference.weight], lr=0.01), reference, steps)
+    assert torch.allclose(trained(Adam([words.weight], 0.01), words, steps), expected)
+
+
+def test_rows_without_a_gradient_stay_as_they_are() -> None:
+    words = table(is_sparse=True)
+    before = words.weight.detach().clone()
+    after = trained(Adam([words.weight], 0.5), words, SOME_ROWS)
+    assert (after == before).all(dim=1).tolist() == [False, False, True, False, True, False]

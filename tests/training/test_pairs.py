@@ -1,5 +1,7 @@
 """Which pairs are trained on."""
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -61,9 +63,7 @@ def test_a_smaller_training_set_is_part_of_a_larger_one_whatever_the_order(few: 
 
 
 @pytest.mark.parametrize("most", [1000, 40])
-def test_negatives_are_drawn_from_training_questions_and_those_without_duplicates_only(
-    most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_negatives_are_training_questions_or_without_duplicates(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "NEGATIVE_POOL", most)
     split = split_links(TREES, SETTINGS)
     part_of = dict(zip(split.questions.tolist(), split.parts.tolist(), strict=True))
@@ -77,9 +77,7 @@ def test_negatives_are_drawn_from_training_questions_and_those_without_duplicate
 
 
 @given(st.integers(0, 30), st.integers(0, 9), st.integers(0, 2**32))
-def test_each_link_has_the_same_number_of_negatives_and_its_questions_take_turns(
-    links: int, negatives: int, seed: int
-) -> None:
+def test_each_link_has_as_many_negatives_and_its_questions_take_turns(links: int, negatives: int, seed: int) -> None:
     pairs = np.array([(2 * i, 2 * i + 1) for i in range(links)], np.int64).reshape(-1, 2)
     split = split_links(pairs, SETTINGS)
     actual = with_random_negatives(pairs, np.arange(100), split, negatives, np.random.default_rng(seed))
@@ -175,3 +173,35 @@ def test_a_wrong_line_is_an_error_that_names_it(line: str, reason: str) -> None:
 def test_a_pair_file_that_is_no_text_is_an_error() -> None:
     with pytest.raises(DupqError, match=r"f\.tsv: not a text in UTF-8"):
         read_pairs(b"\xff\xfe1\t2", SITES, "f.tsv")
+
+
+LINKS = st.lists(st.tuples(st.integers(0, 40), st.integers(41, 80)), min_size=30, max_size=60, unique=True)
+
+
+@given(LINKS, st.randoms())
+def test_no_link_crosses_parts_and_order_does_not_matter(links: list[tuple[int, int]], order: random.Random) -> None:
+    shuffled = list(links)
+    order.shuffle(shuffled)
+    split = split_links(np.array(links), SETTINGS)
+    again = split_links(np.array(shuffled), SETTINGS)
+    assert (split.parts == again.parts).all()
+    part_of = dict(zip(split.questions.tolist(), split.parts.tolist(), strict=True))
+    assert all(part_of[left] == part_of[right] for left, right in links)
+    assert sum(len(split.links_of(part, np.array(links))) for part in ("train", "development", "test")) == len(links)
+
+
+def test_parts_have_their_shares_of_the_sets() -> None:
+    links = np.array([(2 * i, 2 * i + 1) for i in range(100)])
+    split = split_links(links, SETTINGS)
+    sizes = [len(split.questions_of(part)) // 2 for part in ("train", "development", "test")]
+    assert sizes == [60, 20, 20]
+
+
+@pytest.mark.parametrize("links", [[], [(1, 2)], [(1, 2), (3, 4), (4, 5)]])
+def test_of_fewer_than_three_sets_all_are_development(links: list[tuple[int, int]]) -> None:
+    array = np.array(links, np.int64).reshape(-1, 2)
+    split = split_links(array, SETTINGS)
+    assert split.questions_of("development").tolist() == sorted({end for link in links for end in link})
+    assert split.parts.tolist() == ["development"] * len(split.questions)
+    assert split.links_of("development", array).tolist() == array.tolist()
+    assert split.set_of(np.array([99])).tolist() == [-1]

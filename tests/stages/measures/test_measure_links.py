@@ -9,9 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from run_tables import Question, key_of, on
+from scipy.stats import beta
 
 from dupq.encoders.saved import PARTS
+from dupq.evaluation.sampling import Judged
+from dupq.evaluation.verdicts import DIFFERENT, SAME
 from dupq.stages.measures.links import link_quality, links_to_measure, pairs_of_linked
+from dupq.stages.measures.of_run import checked_by
 from dupq.stages.worklist import TITLES, titles_of
 from dupq.tables import KEY_PAIRS, KEYS, LABELS, PAIRS, REPRESENTATIVES
 from dupq.text.keys import Sites
@@ -206,15 +210,6 @@ def test_a_link_is_looked_up_between_those_that_represent_its_questions() -> Non
     assert [(row["links_found"], row["lower_bound_precision"]) for row in found["thresholds"]] == [(1, 1), (0.5, None)]
 
 
-def test_links_to_questions_that_are_absent_do_not_count() -> None:
-    """Nor do they connect what is there."""
-    groups, links = [on(A, 1, 2)], [(A, 1, 2), (A, 3, 4)]
-    one = measure(small(groups, links))
-    absent = [(A, 2, ABSENT), (A, ABSENT, 5), (A, ABSENT, ABSENT + 1)]
-    assert measure(small(groups, [*links, *absent])) == one
-    assert (one["test_links"], one["in_one_cluster"]) == (2, 0.5)
-
-
 def test_without_links_that_the_encoder_was_neither_trained_nor_tuned_on_there_is_no_quality() -> None:
     for links in ([], [(A, 1, ABSENT)], [(A, 1, 1)]):
         assert measure(small([on(A, 1, 2)], links)) is None
@@ -227,3 +222,26 @@ def test_a_run_without_a_cluster_or_a_pair_finds_nothing() -> None:
     found = measure(small([], [(A, 1, 2)]))
     assert (found["in_pairs"], found["in_one_cluster"], found["lower_bound_precision"]) == (0, 0, None)
     assert [(row["links_found"], row["lower_bound_precision"]) for row in found["thresholds"]] == [(0, None)] * 2
+
+
+def test_judged_pairs_by_the_encoder_from_the_threshold_on_are_counted() -> None:
+    random = np.random.default_rng(5)
+    ends = [*combinations(range(1, 25), 2)]
+    p, sources = (
+        random.random(len(ends)).astype(np.float32),
+        random.choice(["encoder", "exact"], len(ends), p=[0.8, 0.2]),
+    )
+    sides = {"site_left": SITES.names[0], "site_right": SITES.names[0], "joined": True}
+    rows = [
+        {**sides, "question_id_left": a, "question_id_right": b, "source": source, "probability": x}
+        for (a, b), source, x in zip(ends, sources.tolist(), p.tolist(), strict=True)
+    ]
+    table = pa.Table.from_pylist(rows, PAIRS)
+    chosen = random.choice(len(ends), 90, replace=False)
+    words = random.choice([SAME, DIFFERENT, -1], 90, p=[0.6, 0.3, 0.1])
+    people = Judged(np.array(ends, np.int64)[chosen], words.astype(np.int8))
+    counted = [word for row, word in zip(chosen, words, strict=True) if sources[row] == "encoder" and p[row] >= 0.5]
+    same, different = counted.count(SAME), counted.count(DIFFERENT)
+    found = checked_by(iter([table.slice(0, 100), table.slice(100)]), 0.5, SITES, people)
+    assert (found["pairs"], found["right"]) == (same + different, same)
+    assert found["least"] == pytest.approx(beta.ppf(0.05, same, different + 1))

@@ -223,7 +223,7 @@ def test_what_a_sheet_says_is_estimated_on_the_sample_of_the_run_that_it_names(m
         lambda sheet: "",
     ],
 )
-def test_a_sheet_of_no_run_or_of_one_that_is_not_there_is_no_estimate(
+def test_a_sheet_of_a_run_that_is_not_there_is_no_estimate(
     change: Callable[[str], str], made: Made, tmp_path: Path
 ) -> None:
     assert estimated(written(tmp_path, change(filled(made, by_parity))), str(made.run.parent)) is None

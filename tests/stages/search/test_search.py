@@ -12,11 +12,10 @@ from searched import (
     MIX,
     SITES,
     beyond,
-    directed,
-    listings,
     lists,
     made_up,
     recorded,
+    results,
     search,
     search_request,
     searched,
@@ -62,9 +61,7 @@ def test_night_after_night_the_increment_finds_what_a_full_search_finds(scope: s
         report = recorded(files, made, wanted, before)
         beyond(files, wanted, FLOOR)
         assert 0 < report.counts["questions searched"] < 0.3 * len(archive.keys)
-        assert lists(files) == lists(full)
-        assert directed(files) == directed(full)
-        assert listings(files) == listings(full)
+        assert results(files) == results(full)
         assert report.rows_out == whole.rows_out
         for name, count in whole.counts.items():
             assert report.counts[name] == count
@@ -81,8 +78,7 @@ def test_a_new_site_moves_the_keys_of_the_others(tmp_path: Path) -> None:
     report = searched(files, made, search_request(block_rows=64), before)
     beyond(files, search_request(block_rows=64), FLOOR)
     assert report.counts["questions searched"] < 60
-    assert lists(files) == lists(full)
-    assert directed(files) == directed(full)
+    assert results(files) == results(full)
     after, _ = search(old, tmp_path / "gone", search_request(sites=SITES[1:2]))
     files, made = write(old, tmp_path / "less", SITES[1:2])
     searched(files, made, search_request(sites=SITES[1:2]), full)
@@ -146,7 +142,7 @@ def test_an_earlier_run_by_another_measure_or_that_lost_a_file_is_not_believed(
 
 
 @pytest.mark.parametrize("is_lost_first", [True, False])
-def test_an_attempt_that_goes_another_way_than_the_one_before_believes_none_of_its_lists(
+def test_an_attempt_that_goes_another_way_believes_no_list_of_the_one_before(
     is_lost_first: bool, tmp_path: Path
 ) -> None:
     """The earlier run cannot be used in one of two attempts."""
@@ -166,5 +162,4 @@ def test_an_attempt_that_goes_another_way_than_the_one_before_believes_none_of_i
         if is_lost == is_lost_first:  # killed before it had written all lists
             sorted(Path(files.nearest).glob("part-*"))[-1].unlink()
     beyond(files, wanted, FLOOR)
-    assert lists(files) == lists(full)
-    assert directed(files) == directed(full)
+    assert results(files) == results(full)

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from searched import FLOOR, MIX, SITES, beyond, contents, lists_in, made_up, search, search_request, searched, write
+from searched import FLOOR, MIX, SITES, beyond, contents, made_up, search, search_request, searched, write
 
 from dupq import storage
 from dupq.job import cluster, gpus
@@ -14,19 +14,6 @@ from dupq.neighbours.embeddings import Measure
 from dupq.neighbours.gpu import search as gpu_search
 from dupq.stages.search.blocks import Questions, Span
 from dupq.stages.search.everything import gpus_for_search
-
-
-@pytest.mark.parametrize(("measure", "scope"), [(MIX, "all"), (Measure(), "site")])
-def test_a_gpu_writes_the_lists_that_cpus_write(
-    tmp_path: Path, measure: Measure, scope: Literal["all", "site"]
-) -> None:
-    archive, wanted = made_up([60, 0, 90]), search_request(measure, scope=scope, block_rows=37)
-    on_cpus, _ = search(archive, tmp_path / "cpus", wanted)
-    on_gpu, report = search(archive, tmp_path / "gpu", replace(wanted, gpus=Gpus(1)))
-    assert contents(on_gpu) == contents(on_cpus)
-    assert report.rows_out == sum(
-        map(len, map(lists_in, [f.uri for f in storage.list_files(on_gpu.nearest, ".parquet")]))
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The all-pairs search: tiles and lists."""
+"""The all-pairs search: tiles, lists, and pairs above the floor beyond lists."""
 
 import functools
 from collections.abc import Callable
@@ -9,6 +9,7 @@ import pytest
 from searched import (
     FLOOR,
     MIX,
+    PARTS,
     SITES,
     K,
     beyond,
@@ -18,6 +19,7 @@ from searched import (
     lists,
     made_up,
     planned_for,
+    rows_for_pairs,
     search,
     search_request,
     searched,
@@ -29,17 +31,22 @@ from searched import (
 from dupq import storage
 from dupq.errors import SettingError
 from dupq.neighbours.embeddings import Embeddings, Measure
-from dupq.stages.search import everything
+from dupq.stages.search import above_threshold, everything
 from dupq.stages.search.above_threshold import ABOVE_FLOOR, FULL, LEFT_OUT
 from dupq.stages.search.blocks import waves
+from dupq.tables import ROW_RANGES
 from dupq.text.keys import ID_BITS
 
 
-@pytest.mark.parametrize(("measure", "scope"), [(Measure(), "all"), (MIX, "site")])
-def test_lists_and_pairs_are_those_of_a_full_sort(measure: Measure, scope: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("measure", "scope", "rows", "shards"), [(Measure(), "all", 53, 2), (MIX, "site", 64, 3), (MIX, "all", 1000, 1)]
+)
+def test_lists_and_pairs_are_of_a_full_sort(
+    measure: Measure, scope: str, rows: int, shards: int, tmp_path: Path
+) -> None:
     archive = made_up([120, 0, 90])
-    wanted = search_request(measure, scope=scope, block_rows=53)
-    files, made = write(archive, tmp_path, SITES)
+    wanted = search_request(measure, scope=scope, block_rows=rows)
+    files, made = write(archive, tmp_path, SITES, shards)
     report = searched(files, made, wanted)
     found_beyond = beyond(files, wanted, 0.6)
     near, over = slowly(archive, wanted, 0.6)
@@ -70,9 +77,7 @@ def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
         search(archive, tmp_path / "other", search_request(only=("d.example.com",)))
 
 
-def test_a_plan_is_for_the_chosen_sites_alone_and_stays_as_the_first_attempt_made_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_is_for_chosen_sites_and_stays_as_first_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, shards = write(made_up([50, 60, 40]), tmp_path, SITES)
     wanted, questions, rows = search_request(only=("a.example.com", "c.example.com")), [], iter((30, 45))
 
@@ -87,22 +92,6 @@ def test_a_plan_is_for_the_chosen_sites_alone_and_stays_as_the_first_attempt_mad
     assert [block.size for block in blocks] == [30, 30, 30]
     assert planned_for(files, shards, wanted) == blocks
     assert questions == [90, 90]
-
-
-def test_the_answer_does_not_depend_on_blocks_or_shards(tmp_path: Path) -> None:
-    archive = made_up([100, 50, 20], seed=3)
-    expected, _ = search(archive, tmp_path / "one", search_request(block_rows=71))
-    for rows, shards in ((25, 1), (64, 3), (1000, 2)):
-        found, _ = search(archive, tmp_path / str(rows), search_request(block_rows=rows), shards)
-        assert lists(found) == lists(expected)
-        assert directed(found) == directed(expected)
-        assert listings(found) == listings(expected)
-
-
-def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
-    files, report = search(made_up([0, 0, 0]), tmp_path, search_request())
-    assert lists(files) == directed(files) == {}
-    assert report.rows_out == 0
 
 
 def test_a_wave_writes_about_k_neighbours_a_question(tmp_path: Path) -> None:
@@ -121,7 +110,7 @@ def test_a_wave_writes_about_k_neighbours_a_question(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tiles", [1, 12])  # of 15
-def test_a_search_that_is_cut_off_is_finished_to_the_same_bytes(
+def test_a_search_cut_off_is_finished_to_the_same_bytes(
     tiles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive, wanted = made_up([300, 0, 0], seed=9), search_request(block_rows=50)
@@ -150,3 +139,77 @@ def _interrupted_after(calls: int, function: Callable) -> Callable:
         return function(*arguments)
 
     return called
+
+
+@pytest.mark.parametrize("floor", [None, 0.99999])
+def test_where_no_list_is_full_above_the_floor_nothing_is_searched_again(floor: float | None, tmp_path: Path) -> None:
+    archive, wanted = made_up([40, 0, 0]).take(slice(0, 30)), search_request()
+    files, made = write(archive, tmp_path, SITES)
+    searched(files, made, wanted)
+    before = contents(files)
+    report = beyond(files, wanted, floor)
+    assert (report.rows_in, report.rows_out) == (30, 0)
+    assert contents(files) == before
+
+
+def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(above_threshold, "PAIRS_PER_QUESTION", 3)
+    archive, wanted = made_up([100, 80, 0]), search_request(block_rows=50)
+    files, made = write(archive, tmp_path, SITES)
+    searched(files, made, wanted)
+    report = beyond(files, wanted, 0.0)
+    near, over = slowly(archive, wanted, 0.0)
+    assert report.counts[FULL] == len(near)
+    assert report.caps[LEFT_OUT] == report.counts[ABOVE_FLOOR] == len(over) > 3 * 180
+    assert {key: row[0] for key, row in lists(files).items()} == near
+    assert all(rank for _, rank in directed(files).values())
+
+
+def test_a_tile_with_more_pairs_than_a_task_holds_is_searched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, wanted = made_up([100, 80, 0]), search_request(block_rows=50)
+    monkeypatch.setattr(above_threshold, "PAIRS_PER_QUESTION", 200)
+    expected, _ = search(archive, tmp_path / "one", wanted)
+    whole = beyond(expected, wanted, FLOOR)
+    files, made = write(archive, tmp_path / "two", SITES)
+    searched(files, made, wanted)
+    monkeypatch.setattr(above_threshold, "_AT_ONCE", 60)
+    for _ in range(2):
+        report = beyond(files, wanted, FLOOR)
+        assert (report.rows_out, report.counts, report.caps) == (whole.rows_out, whole.counts, whole.caps)
+        found = [
+            table["pairs"].to_pylist()
+            for table in (
+                storage.read_table(file.uri, ROW_RANGES)
+                for file in storage.list_files(f"{files.uri}/work/beyond_lists/beyond/ranges", ".parquet")
+            )
+        ]
+        assert max(map(len, found)) > 1
+        assert directed(files) == directed(expected)
+        rows = [len(rows_for_pairs(files).read(part)) for part in range(PARTS)]
+        assert sum(rows) == sum(len(others) for others, _ in lists(files).values()) + report.rows_out
+
+
+def test_full_lists_are_looked_for_anew_after_an_attempt_of_another_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when it was known which they are, of an increment, whose files hold others than a whole search's."""
+    archive, wanted = made_up([150, 40, 0], seed=7), search_request(block_rows=80)
+    before, _ = search(archive.take(np.arange(len(archive.keys)) % 40 != 0), tmp_path / "before", wanted)
+    full, _ = search(archive, tmp_path / "full", wanted)
+    files, made = write(archive, tmp_path / "since", SITES)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    searched(files, made, wanted, before)
+    with monkeypatch.context() as patch:
+        patch.setattr(above_threshold, "select", killed)
+        with pytest.raises(KeyboardInterrupt):
+            beyond(files, wanted, FLOOR)
+    Path(before.path("stages", "neighbours.json")).unlink()
+    searched(files, made, wanted, before)
+    found = beyond(files, wanted, FLOOR)
+    assert found.counts == beyond(full, wanted, FLOOR).counts
+    assert directed(files) == directed(full)

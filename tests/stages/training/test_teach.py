@@ -32,7 +32,7 @@ def read_targets(run: Run) -> DistillationTargets:
     return targets_of(Table(folder, None, len(storage.list_files(folder, ".parquet"))))
 
 
-def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
+def test_a_teacher_gives_words_and_questions_but_none_kept_for_later(
     trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
     run = train(job(trained_sample, tmp_path / "encoder"))
@@ -74,9 +74,7 @@ def test_training_goes_on_without_the_gpus_of_its_teacher(
     assert len(read_targets(train(training)).left) > 400
 
 
-def test_a_teacher_that_is_none_and_one_that_reads_other_texts_are_clear_errors(
-    trained_sample: TrainedSample, tmp_path: Path
-) -> None:
+def test_a_teacher_that_is_none_or_reads_other_texts_is_an_error(trained_sample: TrainedSample, tmp_path: Path) -> None:
     with pytest.raises(DupqError, match="no encoder here"):
         job(trained_sample, tmp_path, f"teacher.encoder={tmp_path}").check()
     with pytest.raises(SettingError, match=r"'teacher\.encoder' is empty.*word_vectors\.algorithm=teacher"):

@@ -65,7 +65,7 @@ def slow_body_map(titles: np.ndarray, bodies: np.ndarray, k: int) -> float:
 
 
 @pytest.mark.parametrize("k", [100, 3])
-def test_the_measure_of_titles_is_the_mean_reciprocal_rank_of_their_own_bodies(
+def test_titles_are_measured_by_the_mean_reciprocal_rank_of_their_bodies(
     k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(development, "RANKED", k)

@@ -73,7 +73,7 @@ def rows_of(table: pa.Table) -> list[tuple[int, str]]:
     return [(-row["count"], row["word"]) for row in table.to_pylist()]
 
 
-def test_words_are_those_that_a_count_text_by_text_finds_whatever_their_partitions(
+def test_words_are_those_of_a_count_text_by_text_in_any_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = archive(tmp_path, *ARCHIVE)
